@@ -18,7 +18,7 @@ from runtime import raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
 from runtime.api_server import RESOURCE_GROUP, Collection, Resource
 from runtime.api_transport import Connection, load_configuration
-from runtime.media_types import JSON
+from runtime.media_types import APPLY, JSON
 from runtime.served_versions import kubernetes_version, served_versions
 from runtime.text import cited
 from runtime.watching import Timing, Watching
@@ -28,7 +28,6 @@ _REQUEST_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 200.0
 """Of the shortest watch; jitter adds up to the same. After each watch the publisher asks again what the cluster can."""
 _PAGE: Final = 500
-_APPLY: Final = "application/apply-patch+yaml"
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
 _log = logging.getLogger(__name__)
@@ -125,7 +124,7 @@ class ApiStore:
         # Forced: no other client manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
-            return await self.call("PATCH", path, query, body, _APPLY)
+            return await self.call("PATCH", path, query, body, APPLY)
         except KubeError as error:
             if error.status in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
                 return None

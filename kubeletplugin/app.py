@@ -109,7 +109,13 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         clock,
         settings.health_interval,
     )
-    monitor.follow(catalogues.current)
+
+    def followed() -> Catalogue:
+        current = catalogues.current()
+        (metrics.failed if catalogues.problem else metrics.worked)("catalogue")
+        return current
+
+    monitor.follow(followed)
     await monitor.refresh()
     preparer = await asyncio.to_thread(_recovered, settings)
 

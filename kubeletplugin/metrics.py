@@ -15,7 +15,17 @@ from runtime import metrics_server
 
 PREFIX: Final = "neuron_dra_plugin"
 
-COMPONENTS: Final = ("publish", "sweep", "specs", "node", "labels", "events", "claim-status", "device-info")
+COMPONENTS: Final = (
+    "publish",
+    "sweep",
+    "specs",
+    "node",
+    "labels",
+    "events",
+    "claim-status",
+    "device-info",
+    "catalogue",
+)
 """The parts of the driver that work outside the kubelet's calls, and try again after an error."""
 
 _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 45)

@@ -24,6 +24,7 @@ import msgspec
 
 from runtime import answers, kubeconfigs
 from runtime.api_errors import (
+    FORBIDDEN,
     UNAUTHORIZED,
     BrokenConnectionError,
     ClusterUnavailableError,
@@ -50,6 +51,9 @@ _MOST_RETRIES: Final = 10
 """Of one request, as client-go's `maxRetries`."""
 _PAUSE_AFTER_BREAK: Final = 1.0
 """Seconds before a GET is sent again after its connection broke."""
+_STARTING: Final = 30.0
+"""Seconds after a broken connection in which a missing permission may be one that the API server has not read yet."""
+_PAUSE_OF_START: Final = 0.5
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
 """A larger difference of the clocks is logged; certificates are backdated by five minutes."""
 _QUICK: Final = 2.0
@@ -102,6 +106,8 @@ class Connection:
         self._clock = clock
         self._wall = wall
         self._said: tuple[dt.datetime, float] | None = None
+        self._heard = clock()
+        self._broken = float("-inf")
         self._apart = False
         self._renewal = asyncio.Lock()
         self._renewed = float("-inf")
@@ -141,6 +147,11 @@ class Connection:
     def skew(self) -> dt.timedelta:
         """How far the API server's clock is ahead of ours, within a second; 0 before the first answer."""
         return dt.timedelta(0) if self._said is None else self.now() - self._wall()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last answer of any kind; before the first, since the connection was made."""
+        return self._clock() - self._heard
 
     def now(self) -> dt.datetime:
         """The time by the API server's clock: that of its last answer, and the seconds since.
@@ -188,11 +199,16 @@ class Connection:
             try:
                 return await self._answer_to(sent, deadline - self._clock())
             except (StatusError, BrokenConnectionError) as error:
-                pause = _pause_after(error, method)
+                pause = _PAUSE_OF_START if self._may_be_starting(error) else _pause_after(error, method)
                 if not left or pause is None or self._clock() + pause >= deadline:
                     raise
             await self._sleep(pause)
         raise AssertionError("unreachable")
+
+    def _may_be_starting(self, error: Exception) -> bool:
+        """Whether an API server that has just started refuses what its roles permit: it has not read them all."""
+        refused = isinstance(error, StatusError) and error.code == FORBIDDEN and error.missing_right is not None
+        return refused and self._clock() - self._broken < _STARTING
 
     async def _answer_to(self, sent: _Sent, seconds: float) -> bytes:
         """One attempt of `request`."""
@@ -218,17 +234,26 @@ class Connection:
             UnreachableError: on entering or reading.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
-        with self._reachable():
-            response = await self._send(_Sent("GET", path, query, accept=accept), limits)
+        response = await self._opened(_Sent("GET", path, query, accept=accept), limits)
         try:
-            if not response.ok:
-                with self._reachable():
-                    content = await _content_of(response)
-                raise _status_of(response, content)
             async with contextlib.aclosing(self._pieces(response)) as pieces:
                 yield pieces
         finally:
             response.close()
+
+    async def _opened(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """A successful answer, whose body is not read yet."""
+        for left in range(_MOST_RETRIES, -1, -1):
+            with self._reachable():
+                response = await self._send(sent, limits)
+                if response.ok:
+                    return response
+                async with response:
+                    error = _status_of(response, await _content_of(response))
+            if not left or not self._may_be_starting(error):
+                raise error
+            await self._sleep(_PAUSE_OF_START)
+        raise AssertionError("unreachable")
 
     async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         with self._reachable():
@@ -258,6 +283,7 @@ class Connection:
         asked = self._clock()
         answer = await self._client.call_api(*parts, _request_timeout=limits)
         response: aiohttp.ClientResponse = answer.response
+        self._heard = self._clock()
         self._note_time(response.headers.get("Date", ""), asked)
         return response
 
@@ -312,17 +338,22 @@ class Connection:
                 "authority"
             ) from error
         except TimeoutError as error:
+            self._broken = self._clock()
             raise UnreachableError(f"{self.address} did not answer in time") from error
         except aiohttp.ClientConnectorError as error:
+            self._broken = self._clock()
             # The resolver's error numbers are negative; `os.strerror` does not know them.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {self.address}: {why}") from error
         except aiohttp.ClientPayloadError as error:
+            self._broken = self._clock()
             message = f"the connection to {self.address} broke off in the middle of an answer"
             raise BrokenConnectionError(message) from error
         except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+            self._broken = self._clock()
             raise BrokenConnectionError(f"the connection to {self.address} broke: {_words_of(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
+            self._broken = self._clock()
             raise UnreachableError(f"the connection to {self.address} broke: {_words_of(error)}") from error
 
 

@@ -5,6 +5,7 @@ from typing import Final
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
 COMPACT: Final = "application/yaml"
 """For objects with opaque configs: they are sent as JSON without spaces, which is YAML too.
 

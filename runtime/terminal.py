@@ -79,7 +79,7 @@ def displayed(text: str) -> str:
 
 def printable(text: str, encoding: str) -> str:
     """The text on one line, without control characters; letters that the encoding lacks are written as escapes."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
     return line if encodable(line, encoding) else line.encode(encoding, "backslashreplace").decode(encoding)
 
 

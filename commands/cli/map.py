@@ -15,6 +15,7 @@ import click
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import file_policies, load_settings, names_file, setting_options
 from commands.cli.streams import say, write
+from neuron.names import NEURON_TAINT_KEY
 from runtime import console
 
 if TYPE_CHECKING:
@@ -59,7 +60,18 @@ def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple
     "--claim", metavar="NAME", default="", help="Only nodes on which this claim, pod or PodGroup holds devices."
 )
 @click.option(
-    "--free", type=click.IntRange(1), metavar="N", default=None, help="Only nodes with N free connected devices."
+    "--free",
+    type=click.IntRange(1),
+    metavar="N",
+    default=None,
+    help="Only nodes with N free connected devices, which take a new pod: without NoSchedule taints that it does not "
+    "tolerate.",
+)
+@click.option(
+    "--tolerate",
+    metavar="KEY",
+    multiple=True,
+    help=f"With --free: the pod tolerates taints with this key ({NEURON_TAINT_KEY} is always tolerated). Repeatable.",
 )
 @click.option("--attention", is_flag=True, help="Only nodes with unhealthy devices, and nodes that take no new pods.")
 @click.option(
@@ -157,6 +169,7 @@ def _filter(options: dict[str, Any]) -> "Filter":
         namespace=options["namespace"] or "",
         claim=options["claim"],
         free=options["free"] or 0,
+        tolerated=frozenset(options["tolerate"]),
         attention=options["attention"],
     )
     if not options["selector"]:

@@ -102,7 +102,14 @@ RULES: Final = (
         names=(CONFIG_MAP,),
         own=True,
     ),
-    Rule("", ("secrets",), ("get", "list", "watch", "patch"), "managing certificates", names=(SECRET,), own=True),
+    Rule(
+        "",
+        ("secrets",),
+        ("get", "list", "watch", "patch", "create"),
+        "managing certificates",
+        names=(SECRET,),
+        own=True,
+    ),
     Rule(
         "coordination.k8s.io",
         ("leases",),

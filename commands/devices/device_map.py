@@ -28,8 +28,18 @@ from neuron.api.stored_claims import StoredClaim
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
 from neuron.quantities import NotAQuantityError, parse_amount
+from runtime.text import named
 
 _ULTRASERVER_SIZES: Final = (4, 2)
+_LEAVING: Final = (
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+    "aws-node-termination-handler/",
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+)
+"""Taints of nodes that are not ready for pods, or are about to go: no workload tolerates them. Sources: Karpenter
+(karpenter.sh/disrupted, karpenter.sh/unregistered), Cluster Autoscaler, AWS Node Termination Handler, Kubernetes."""
 _FINISHED: Final = ("Succeeded", "Failed")
 
 T = TypeVar("T")
@@ -201,7 +211,13 @@ class _NodeReader:
             self._ultraserver(published),
             plugin,
             self._node.labels if self._node else {},
+            tuple(taint.key for taint in self._taints() if not taint.key.startswith(_LEAVING)),
         )
+
+    def _taints(self) -> list[Taint]:
+        """Those that keep pods away, but the one that conversion tolerates."""
+        taints = self._node.taints if self._node else ()
+        return [taint for taint in taints if taint.prevents and taint.key != names.NEURON_TAINT_KEY]
 
     def _device(
         self, pool: str, published: PublishedDevice, position: int, everything: tuple[HeldDevice, ...] = ()
@@ -227,7 +243,10 @@ class _NodeReader:
             return f"incomplete pool: {missing[0]} of {missing[1]} ResourceSlices"
         if self._node is not None and self._node.cordoned:
             return "cordoned"
-        return "" if self._node is None or self._node.ready else "not ready"
+        if self._node is not None and not self._node.ready:
+            return "not ready"
+        leaving = (taint.key for taint in self._taints() if taint.key.startswith(_LEAVING))
+        return next((f"taint {named(key)}" for key in leaving), "")
 
     def _ultraserver(self, published: Iterable[PublishedDevice]) -> UltraServerPlace | None:
         """The place by the node's labels, else by the attributes of devices that AWS's UltraServer operator manages."""

@@ -196,6 +196,7 @@ class NodeMap:
         places: how many connected sets of a size are free at the same time, by size.
         closed: why no new pod can get devices here, e.g. `cordoned`; empty if pods can.
         plugin: of a device plugin on the node; None without one.
+        taints: keys of the node's taints that pods with Neuron devices do not tolerate by themselves.
     """
 
     name: str
@@ -211,6 +212,7 @@ class NodeMap:
     ultraserver: UltraServerPlace | None = None
     plugin: PluginUse | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    taints: tuple[str, ...] = ()
 
     @property
     def free(self) -> tuple[Device, ...]:

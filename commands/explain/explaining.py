@@ -318,7 +318,7 @@ def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | 
             return Blocked(Block.NO_PLUGIN, f"no device plugin offers {resource} there")
         if offered - used[resource] < amount:
             free = max(0, offered - used[resource])
-            return Blocked(Block.HELD, f"{free} of {offered} {resource} free, the pod needs {amount}")
+            return Blocked(Block.HELD, f"{free} of {offered} {resource} free, the pod needs {amount}", free=free)
     return None
 
 

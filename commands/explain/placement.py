@@ -102,13 +102,13 @@ class _Question:
         free = len(devices)
         if self._try(loose=True) is not None:
             connected = f"no {needed} of them are connected" if needed else "not connected as the claim requires"
-            return Blocked(Block.NOT_CONNECTED, f"{free} devices are free, {connected}")
+            return Blocked(Block.NOT_CONNECTED, f"{free} devices are free, {connected}", free=free)
         if 0 < needed <= free:
             which = _ranges(devices)
             reason = f"{free} devices are free ({which}), and the claim names no {needed} of them together"
-            return Blocked(Block.NOT_CONNECTED, reason)
+            return Blocked(Block.NOT_CONNECTED, reason, free=free)
         need = f", the pod needs {needed}" if needed else ""
-        return Blocked(Block.HELD, f"{free} of {len(self._admitted())} devices free{need}")
+        return Blocked(Block.HELD, f"{free} of {len(self._admitted())} devices free{need}", free=free)
 
     def _never(self) -> Blocked:
         for request in self.claim.requests:

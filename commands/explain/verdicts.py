@@ -44,6 +44,7 @@ class NodeVerdict:
         devices: that the pod would get, by request; empty if it cannot run there.
         texts: the same for people: each device once, with the part of it that the pod would get.
         block: the reason; None if it can run there.
+        free: devices that are free, if some are missing.
         reason: equal for all nodes with the same reason; they are shown together.
     """
 
@@ -54,6 +55,7 @@ class NodeVerdict:
     block: Block | None = None
     reason: str = ""
     detail: str = ""
+    free: int = 0
 
     @property
     def fits(self) -> bool:
@@ -67,9 +69,12 @@ class Blocked:
     block: Block
     reason: str
     detail: str = ""
+    free: int = 0
 
     def verdict(self, node: str, instance_type: str) -> NodeVerdict:
-        return NodeVerdict(node, instance_type, block=self.block, reason=self.reason, detail=self.detail)
+        return NodeVerdict(
+            node, instance_type, block=self.block, reason=self.reason, detail=self.detail, free=self.free
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,10 +94,18 @@ _ORDER: Final[Mapping[Block, int]] = {block: place for place, block in enumerate
 
 
 def grouped(verdicts: Iterable[NodeVerdict]) -> tuple[NodeGroup, ...]:
-    """The nodes that cannot take the pod, by reason: the closest to a solution first, then the largest group."""
+    """The nodes that cannot take the pod, by reason: the closest to a solution first.
+
+    Of one kind of reason, those with the most free devices, then the largest group.
+    """
     found: defaultdict[tuple[Block, str], list[NodeVerdict]] = defaultdict(list)
     for each in verdicts:
         if each.block is not None:
             found[each.block, each.reason].append(each)
     groups = [NodeGroup(block, reason, tuple(nodes)) for (block, reason), nodes in found.items()]
-    return tuple(sorted(groups, key=lambda group: (_ORDER[group.block], -len(group.nodes), group.reason)))
+    return tuple(sorted(groups, key=_distance))
+
+
+def _distance(group: NodeGroup) -> tuple[int, int, int, str]:
+    free = max(node.free for node in group.nodes)
+    return _ORDER[group.block], -free, -len(group.nodes), group.reason

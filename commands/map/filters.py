@@ -29,7 +29,8 @@ class Filter:
         instance_type: or family.
         namespace: a claim of this namespace holds a device.
         claim: a claim or pod of this name holds a device.
-        free: that many connected devices are free.
+        free: that many connected devices are free for a pod without tolerations of its own.
+        tolerated: keys of taints that the pod tolerates, for `free`.
         attention: it has a faulty device, or takes no new pods.
     """
 
@@ -39,6 +40,7 @@ class Filter:
     namespace: str = ""
     claim: str = ""
     free: int = 0
+    tolerated: frozenset[str] = frozenset()
     attention: bool = False
 
     def admits(self, node: NodeMap) -> bool:
@@ -49,9 +51,12 @@ class Filter:
             and self.labels(node.labels)
             and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
             and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
-            and (not self.free or (node.open and len(node.largest_free) >= self.free))
+            and (not self.free or self._takes(node))
             and (not self.attention or _needs_attention(node))
         )
+
+    def _takes(self, node: NodeMap) -> bool:
+        return node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free
 
 
 def _needs_attention(node: NodeMap) -> bool:

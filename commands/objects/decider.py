@@ -345,5 +345,7 @@ def named_claims(manifest: Manifest) -> Iterable[tuple[str, str]]:
         return
     yield from shared_claims(manifest.data, manifest.group, manifest.kind)
     for place in places_of(manifest.group, manifest.kind, manifest.data):
+        if not mapping(place.template.get("spec")).get("resourceClaims"):
+            continue
         pod = read_pod(place, manifest.kind).pod
         yield from () if pod is None else ((kind, name) for _, kind, name in readable_names(pod))

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, NamedTuple
 import orjson
 
 from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
+from commands.objects.yaml_items import ItemShape, YamlItems
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
 from runtime.yaml_scalars import resolve
 
@@ -63,6 +64,8 @@ class Document:
         place: path of an item in its List.
         after: text of the file between it and the next one.
         value: of an item, if it was parsed while the List was read.
+        shape: of an item in YAML, if `value` comes from an item of the same shape.
+        learn: of an item in YAML: keeps the shape of its text.
     """
 
     number: int
@@ -75,6 +78,8 @@ class Document:
     place: tuple[str | int, ...] = ()
     after: str = ""
     value: dict[str, object] | None = None
+    shape: ItemShape | None = None
+    learn: Callable[[str, YamlNode], None] | None = None
 
     @functools.cached_property
     def _content(self) -> "_Content":
@@ -85,7 +90,11 @@ class Document:
             # The places of values are found when they are asked for; nodes take forty times as long.
             found = JsonObjects().certain(self.text)
             value = found if isinstance(found, dict) else None
-        return _parse(self) if value is None else _Content(value, None)
+        return self._parsed if value is None else _Content(value, None)
+
+    @functools.cached_property
+    def _parsed(self) -> "_Content":
+        return _parse(self)
 
     @property
     def data(self) -> dict[str, object] | None:
@@ -104,7 +113,7 @@ class Document:
     @property
     def tree(self) -> YamlNode | None:
         """The nodes of its text; None without content, and for JSON. Raises as `data`."""
-        return None if self.json else self._content.root
+        return None if self.json else self._content.root if self.shape is None else self._parsed.root
 
     @property
     def root(self) -> YamlNode | None:
@@ -124,6 +133,8 @@ class Document:
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Line of the value at a path, or of its nearest existing ancestor."""
+        if self.shape is not None:
+            return self.line + self.shape.line_of(self.value, path)
         root = self.root or self._content.root
         if root is not None:
             offset = _locate(root, path)
@@ -131,12 +142,15 @@ class Document:
             offset = _locate_json(self.text, path)
         else:
             return self.line
+        if offset < LONG:
+            return self.line + self.text.count("\n", 0, offset)
         return self.line + bisect.bisect_left(self._line_ends, offset)
 
     @functools.cached_property
     def _line_ends(self) -> list[int]:
         """Offsets of the line breaks: a List may have thousands of findings."""
-        return [each.start() for each in re.finditer("\n", self.text)]
+        lengths = map(len, self.text.split("\n"))
+        return [end + number for number, end in enumerate(itertools.accumulate(lengths))][:-1]
 
     def position(self, index: int) -> tuple[int, int]:
         """Line and column in the file of an offset in the text, counted from 1."""
@@ -195,6 +209,7 @@ class Documents:
         self._kept: list[Document] | None = None
         self._left_out: set[tuple[int, int]] = set()
         self._as_one = False
+        self._items = YamlItems()
         self.mark = ""
         self.long: LongList | None = None
 
@@ -222,7 +237,7 @@ class Documents:
                 self._as_one = self.long is None
                 file.seek(0)
             if self.long is not None:
-                yield from _parts(pieces(file, self.long), json=self.long.json)
+                yield from _parts(pieces(file, self.long), None if self.long.json else self._items)
                 return
             lines = _decoded(file)
             first = next(lines, "")
@@ -246,13 +261,20 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
             raise ManifestError(f"byte 0x{line[error.start]:02x} is not UTF-8", number, column) from error
 
 
-def _parts(found: Iterable[Piece], *, json: bool) -> Iterator[Document]:
-    """The parts of a long List."""
+def _parts(found: Iterable[Piece], items: YamlItems | None) -> Iterator[Document]:
+    """The parts of a long List. `items`: the known shapes of those in YAML; None: it is JSON."""
     line, column = 1, 0
     numbers = itertools.count()
     for piece in found:
-        place = ("items", next(numbers)) if piece.part is ListPart.ITEM else ()
-        yield Document(1, piece.text, line, json, column, False, piece.part, place, piece.after, piece.value)
+        made = Document(1, piece.text, line, items is None, column, False, piece.part, after=piece.after)
+        if piece.part is ListPart.ITEM:
+            made.place = ("items", next(numbers))
+            made.value = piece.value
+            if items is not None:
+                made.learn = items.learn
+                if (known := items.find(piece.text)) is not None:
+                    made.shape, made.value = known
+        yield made
         whole = piece.text + piece.after
         line += whole.count("\n")
         column = len(whole) - whole.rfind("\n") - 1 if "\n" in whole else column + len(whole)
@@ -347,6 +369,8 @@ def _parse(document: Document) -> _Content:
         raise ManifestError(problem, *document.position(root.start if root else 0))
     if root is not None and mappings:
         repeated = list(_repeated(document, root.items[0] if isinstance(root, Sequence_) else root))
+    elif isinstance(root, Sequence_) and document.learn is not None:
+        document.learn(document.text, root.items[0])
     return _Content(data, root, repeated)
 
 

@@ -8,8 +8,10 @@ its reader takes it as one document.
 import codecs
 import dataclasses
 import enum
+import itertools
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 
@@ -25,6 +27,9 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _LONGEST_KEY: Final = 1000
 """Characters: YAML reads no key above 1,024."""
 _LONGEST_ITEM: Final = 1 << 20
+_LONGEST_INTEGER: Final = 15
+"""Characters of an integer that every reader of numbers reads alike."""
+_DEEPEST: Final = MAX_DEPTH - 2
 # go-yaml refuses these escapes of JSON.
 JSON_ESCAPES: Final = re.compile(r"\\/|\\u[dD][89a-fA-F]")
 _ITEMS: Final = re.compile(r"items:[ \t]*\r?\n")
@@ -46,13 +51,15 @@ class Piece(NamedTuple):
 
     Attributes:
         after: text between the piece and the next one.
-        value: of an item in JSON, if it is certain without a look at the places of its keys.
+        value: of an item in JSON, if every reader reads it alike.
+        odd: of an item in JSON, whether YAML may have another reading of it.
     """
 
     part: ListPart
     text: str
     after: str = ""
     value: dict[str, object] | None = None
+    odd: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class LongList:
         sample: in JSON, its beginning.
         escapes: in JSON, whether all characters are ASCII, and others are escaped.
         odd: in JSON, whether a reader of YAML could not read it.
+        layout: of JSON, for each piece: bytes of its text, bytes after it, and whether every reader reads it alike.
     """
 
     json: bool
@@ -72,6 +80,7 @@ class LongList:
     sample: str = ""
     escapes: bool = False
     odd: bool = False
+    layout: "array[int]" = dataclasses.field(default_factory=lambda: array("Q"))
 
 
 class _OtherLayoutError(ValueError):
@@ -92,7 +101,25 @@ def recognise(file: BinaryIO) -> LongList | None:
 
 def pieces(file: BinaryIO, found: LongList) -> Iterator[Piece]:
     """The pieces of a file that was recognised."""
-    return (_JsonReader() if found.json else _YamlReader()).pieces(file)
+    return _known_pieces(file, found.layout) if found.json else _YamlReader().pieces(file)
+
+
+def _known_pieces(file: BinaryIO, layout: "array[int]") -> Iterator[Piece]:
+    """The pieces of JSON whose places are known. One that has changed since then has no value."""
+    last = len(layout) - 3
+    for at in range(0, len(layout), 3):
+        raw, after = file.read(layout[at]), file.read(layout[at + 1]).decode()
+        part = ListPart.HEAD if at == 0 else ListPart.TAIL if at == last else ListPart.ITEM
+        yield Piece(part, raw.decode(), after, _plain(raw) if layout[at + 2] else None)
+
+
+def _plain(raw: bytes | str) -> dict[str, object] | None:
+    """The object of a text in which every reader reads all values alike; None if it is none."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------
@@ -108,7 +135,7 @@ class JsonObjects:
     def __init__(self) -> None:
         self.doubtful = False
         self.decode: Final = json.JSONDecoder(
-            object_pairs_hook=self._members, parse_int=resolve, parse_float=resolve, parse_constant=self._constant
+            object_pairs_hook=self._members, parse_int=resolve, parse_float=resolve, parse_constant=_refuse_constant
         ).raw_decode
 
     def _members(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -117,12 +144,9 @@ class JsonObjects:
             self.doubtful = True
         return value
 
-    def _constant(self, name: str) -> object:
-        raise ValueError(f"{name} is not a JSON value")
-
     def certain(self, text: str) -> object:
         """The value of a text that holds one JSON value; None if it must be read as YAML to be certain."""
-        if len(text) > _LONGEST_ITEM or text.count("{") + text.count("[") >= MAX_DEPTH - 2:
+        if len(text) > _LONGEST_ITEM:
             return None
         self.doubtful = False
         try:
@@ -130,7 +154,56 @@ class JsonObjects:
             orjson.dumps(value)
         except (ValueError, RecursionError, orjson.JSONEncodeError):
             return None
-        return None if self.doubtful else value
+        return None if self.doubtful or _is_deep(text, value) else value
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _is_deep(text: str, value: object) -> bool:
+    """Whether a value may be nested too deeply for YAML. `text`: of the value."""
+    if text.count("{") + text.count("[") < _DEEPEST:
+        return False
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return False
+        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
+    return True
+
+
+class _JsonScan:
+    """Finds the end of JSON objects, and whether every reader reads their values alike, without their values.
+
+    The decoder calls nothing but methods of lists, so that it stays as fast as C.
+    """
+
+    def __init__(self) -> None:
+        self._objects: list[list[tuple[str, object]]] = []
+        self._integers: list[str] = []
+        self._others: list[str] = []
+        self.end: Final = json.JSONDecoder(
+            object_pairs_hook=self._objects.append,
+            parse_int=self._integers.append,
+            parse_float=self._others.append,
+            parse_constant=_refuse_constant,
+        ).raw_decode
+
+    def reset(self) -> None:
+        """Forget what was found."""
+        for each in (self._objects, self._integers, self._others):
+            each.clear()
+
+    def is_plain(self) -> bool:
+        """Whether no key stands twice or is very long, and all numbers are integers of few digits."""
+        if self._others or max(map(len, self._integers), default=0) > _LONGEST_INTEGER or "-0" in self._integers:
+            return False
+        unique = list(map(dict, self._objects))
+        if sum(map(len, unique)) < sum(map(len, self._objects)):
+            return False
+        return max(map(len, itertools.chain.from_iterable(unique)), default=0) <= _LONGEST_KEY
 
 
 def _after_space(text: str, at: int) -> int:
@@ -185,6 +258,8 @@ class _ChunkedText:
 class _JsonReader:
     def __init__(self) -> None:
         self._objects = JsonObjects()
+        self._scan = _JsonScan()
+        self._layout = array("Q")
         self._around: dict[str, object] = {}
         self._sample = ""
         self._ascii = True
@@ -221,19 +296,41 @@ class _JsonReader:
     def _items(self, text: _ChunkedText) -> Iterator[Piece]:
         more = text.next() != "]"
         while more:
-            self._objects.doubtful = False
-            value = self._value(text)
-            if not isinstance(value, dict):
+            if text.next() != "{":
                 raise _OtherLayoutError
+            self._pass(text)
             item = text.take()
             more = text.next() == ","
             if more:
                 text.expect(",")
                 if text.next() == "]":
                     raise _OtherLayoutError
-            certain = not self._objects.doubtful and item.count("{") + item.count("[") < MAX_DEPTH - 2
-            yield Piece(ListPart.ITEM, item, text.take(), value if certain and len(item) < _LONGEST_ITEM else None)
+            yield self._item(item, text.take())
         text.expect("]")
+
+    def _item(self, text: str, after: str) -> Piece:
+        value = _plain(text) if self._scan.is_plain() else None
+        known = value
+        if value is None:
+            self._objects.doubtful = False
+            decoded, _ = self._objects.decode(text, 0)
+            # orjson's limits apply to all later steps.
+            orjson.dumps(decoded)
+            known = None if self._objects.doubtful else decoded
+        odd = known is None or len(text) > _LONGEST_ITEM or _is_deep(text, known)
+        return Piece(ListPart.ITEM, text, after, None if odd else value, odd)
+
+    def _pass(self, text: _ChunkedText) -> None:
+        """Pass an object."""
+        while True:
+            self._scan.reset()
+            try:
+                _, text.at = self._scan.end(text.text, text.at)
+            except json.JSONDecodeError:
+                if not text.more():
+                    raise
+            else:
+                return
 
     def _value(self, text: _ChunkedText) -> object:
         text.next()
@@ -250,20 +347,27 @@ class _JsonReader:
                 return value
 
     def look_at(self, piece: Piece) -> None:
-        # orjson's limits apply to all later steps.
-        orjson.dumps(piece.value)
+        self._layout.extend((_size(piece.text), _size(piece.after), piece.value is not None))
         if len(self._sample) < _CHUNK:
             self._sample += piece.text + piece.after
-        self._ascii = self._ascii and piece.text.isascii()
-        self._escapes = self._escapes or "\\u" in piece.text
-        odd = piece.part is ListPart.ITEM and piece.value is None
-        self._odd = self._odd or odd or bool(JSON_ESCAPES.search(piece.text) or UNPRINTABLE.search(piece.text))
+        text = piece.text
+        is_ascii, escapes = text.isascii(), "\\" in text
+        self._ascii = self._ascii and is_ascii
+        self._escapes = self._escapes or (escapes and "\\u" in text)
+        # JSON has no control character but white space.
+        unprintable = "\x7f" in text if is_ascii else bool(UNPRINTABLE.search(text))
+        self._odd = self._odd or piece.odd or unprintable or bool(escapes and JSON_ESCAPES.search(text))
 
     def found(self) -> LongList | None:
         orjson.dumps(self._around)
         if self._around.get("kind") != "List" or "items" not in self._around:
             return None
-        return LongList(True, self._around, self._sample, self._ascii and self._escapes, self._odd)
+        return LongList(True, self._around, self._sample, self._ascii and self._escapes, self._odd, self._layout)
+
+
+def _size(text: str) -> int:
+    """Bytes of a text."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------

@@ -169,7 +169,8 @@ class _FileReader:
         self.inputs.faults.append(ReadProblem(name, error.line, error.column, error.problem))
 
     def _check(self, document: Document) -> list[Manifest]:
-        look = None if document.json else Look.at(document.text)
+        # The items of a long List have shapes of their own.
+        look = None if document.json or document.part is not None else Look.at(document.text)
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))

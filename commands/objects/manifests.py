@@ -155,9 +155,17 @@ def path_steps(text: str) -> Path:
     return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
 
 
+def _copy(data: dict[str, object]) -> dict[str, object]:
+    try:
+        copied: dict[str, object] = orjson.loads(orjson.dumps(data))
+    except (orjson.JSONEncodeError, orjson.JSONDecodeError):
+        copied = copy.deepcopy(data)  # such as integers of more than 64 bits
+    return copied
+
+
 def patched(data: dict[str, object], patch: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """A copy of an object, or of a part of it, with the patch of a decision."""
-    changed = copy.deepcopy(data)
+    changed = _copy(data)
     # A copy: values of the patch become part of the object.
     jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(patch)), in_place=True)
     return changed

@@ -9,9 +9,11 @@ import orjson
 
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
+from commands.objects.long_lists import LONG, recognise
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
+from conversion.objects import pods
 from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
@@ -73,6 +75,13 @@ class _InputReader:
         for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
+                    if name != STDIN and len(content.read(LONG)) == LONG:
+                        content.seek(0)
+                        if recognise(content) is not None:
+                            self._slow.append(name)  # It is read item by item.
+                            continue
+                    if name != STDIN:
+                        content.seek(0)
                     self._sort(name, iter(content))
             except OSError as error:
                 self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
@@ -109,7 +118,8 @@ class _InputReader:
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
-        self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
+        if not readable or pods.may_concern_us(raw):  # the inventory ignores all others
+            self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
         """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""

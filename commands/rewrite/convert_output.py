@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
+import orjson
+
 from commands.objects.long_lists import JSON_ESCAPES, ListPart, LongList
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
@@ -152,7 +154,11 @@ def as_json(changes: Changes) -> Iterator[str]:
 
 
 def _json_item(value: object) -> str:
-    return "\n    " + json.dumps(value, indent=2, ensure_ascii=False).replace("\n", "\n    ")
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        text = json.dumps(value, indent=2, ensure_ascii=False)  # such as integers of more than 64 bits
+    return "\n    " + text.replace("\n", "\n    ")
 
 
 def as_diff(changes: Changes, path_of: Callable[[str], str], say: Say) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Checks of webhook configurations: they exist, call this webhook, are as the release renders them, and are alone."""
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,11 @@ RELEASES: Final = "releases"
 PODS: Final = "pods.validate.neuron.aws.com"
 
 _RESTORE: Final = (
-    "Apply the configuration of the release again: helm upgrade (with Helm 4 --force-conflicts, because an edit owns "
-    "the field), or kubectl apply --server-side --force-conflicts -f deploy/manifests."
+    "Make both configurations again, as the release has them: kubectl delete mutatingwebhookconfiguration,"
+    f"validatingwebhookconfiguration {NAME}; helm upgrade {NAME} <chart> --namespace <namespace> "
+    "--reset-then-reuse-values (without Helm: kubectl apply -f deploy/manifests). Until then nothing is converted."
 )
+"""Not an upgrade alone: an edit owns its fields, so Helm 4 refuses them, and a field that was added would stay."""
 _CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
 _SHORTEST: Final = 3
@@ -47,6 +50,11 @@ _CLOSED: Final = "while the webhook does not answer, its objects are refused"
 
 def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
+    for line in _check(snapshot):
+        yield dataclasses.replace(line, fix=line.fix.replace("<namespace>", snapshot.namespace))
+
+
+def _check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     rendered = _rendered(snapshot)
     if isinstance(rendered, StatusLine):
         yield rendered

@@ -82,7 +82,11 @@ def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
     else:
         # The status of pods on a node that is down is that of the last minute in which it was up.
         up = {node for node in offers.pools if known is None or known.get(node)}
-        if dead := (up & snapshot.own_slices) - {str(pod["spec"].get("nodeName")) for pod in pods if _is_ready(pod)}:
+        local = snapshot.outside and not pods
+        if local and up & snapshot.own_slices:
+            text = "the driver runs outside of pods, as the webhook does: whether it is ready is not known."
+            yield StatusLine(NODES, CheckResult.NOTE, text)
+        elif dead := (up & snapshot.own_slices) - {str(pod["spec"].get("nodeName")) for pod in pods if _is_ready(pod)}:
             text = f"the driver is not ready on nodes whose ResourceSlices remain: {listed(dead)}. New pods are still"
             fix = "kubectl get pods -A -o wide -l app.kubernetes.io/component=kubelet-plugin; their log has the reason."
             yield StatusLine(NODES, CheckResult.WRONG, f"{text} placed there, and stay in ContainerCreating.", fix)

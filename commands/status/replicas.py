@@ -47,8 +47,18 @@ def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
         last = max(each.renewed for each in gone)
         text = f"{counted(len(gone), 'replica')} stopped reporting, the last on {last:%Y-%m-%d %H:%M} UTC: "
         yield StatusLine(CHECK, CheckResult.NOTE, f"{text}{listed(named(each.name) for each in gone)}.")
+    serving = _serving(snapshot)
     for each in alive:
-        yield from _replica(each)
+        if serving is not None and each.report.ready and each.name not in serving:
+            text = f"{named(each.name)} reported to be ready at {each.renewed:%H:%M:%S} UTC, and its pod is no ready"
+            yield StatusLine(
+                CHECK,
+                CheckResult.NOTE,
+                f"{text} endpoint of the Service: it was killed or deleted, or its node does not answer.",
+                _LOOK.format(snapshot.namespace),
+            )
+        else:
+            yield from _replica(each)
     yield from _differences(alive)
     if not alive:
         yield StatusLine(CHECK, CheckResult.NOTE, "no replica reports on itself by a Lease.")
@@ -59,7 +69,11 @@ def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield StatusLine(CHECK, CheckResult.UNKNOWN, snapshot.deployments.why, snapshot.deployments.fix)
         return
     ours = [item for item in snapshot.deployments if _is_ours(item, snapshot.namespace)]
-    if not ours:
+    if not ours and snapshot.outside:
+        yield StatusLine(
+            CHECK, CheckResult.NOTE, "the webhook runs outside the cluster: its configurations call a URL."
+        )
+    elif not ours:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."
         yield StatusLine(CHECK, CheckResult.WRONG, text, "Set --namespace to its namespace, or install it.")
@@ -82,6 +96,17 @@ def _availability(item: Object, namespace: str) -> StatusLine:
 def _is_ours(item: Object, namespace: str) -> bool:
     metadata = item["metadata"]
     return bool(metadata["namespace"] == namespace and LABELS.items() <= (metadata.get("labels") or {}).items())
+
+
+def _serving(snapshot: StatusSnapshot) -> set[str] | None:
+    """Names of the pods that are ready endpoints; None if the endpoints do not tell: they are not seen, or no pods."""
+    if isinstance(snapshot.endpoint_slices, Unseen) or not snapshot.service or snapshot.outside:
+        return None
+    endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
+    pods = [each for each in endpoints if (each.get("targetRef") or {}).get("kind") == "Pod"]
+    if len(pods) < len(endpoints):
+        return None
+    return {each["targetRef"]["name"] for each in pods if (each.get("conditions") or {}).get("ready", True)}
 
 
 def _replica(replica: Replica) -> Iterator[StatusLine]:
@@ -114,6 +139,8 @@ def _differences(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
 
 def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check that calls can reach the webhook."""
+    if snapshot.outside:
+        return
     for seen in (snapshot.service, snapshot.endpoint_slices):
         if isinstance(seen, Unseen):
             yield StatusLine(SERVICE, CheckResult.UNKNOWN, seen.why, seen.fix)

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+import orjson
+from msgspec import structs
 
 from cluster.kinds.rendered_entries import CONFIG_MAP
 from cluster.kinds.replicas import LABELS
@@ -33,9 +36,10 @@ from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import karpenter, kueue
 from neuron import names
-from neuron.api.fields import WrongFormError, mappings, readable
+from neuron.api.fields import mapping, mappings, readable
 from neuron.api.nodes import Node, read_node
-from neuron.api.slices import Slice, read_slice
+from neuron.api.slices import PublishedDevice, Slice, read_slice
+from neuron.hardware.device_shapes import DRA_DRIVER_VERSION, Value, qualified
 from runtime import paging
 from runtime.api_errors import (
     NOT_FOUND,
@@ -56,9 +60,6 @@ NAME: Final = "neuron-dra"
 _TIMEOUT: Final = 15.0
 _PAGE: Final = 500
 _AT_A_TIME: Final = 8
-
-T = TypeVar("T")
-
 
 Asked: TypeAlias = tuple[Rule, str, str]
 """A rule, one of its resources and one of its verbs."""
@@ -118,6 +119,13 @@ class StatusSnapshot:
     account: str = ""
     rights: Mapping[Asked, bool] | Unseen = dataclasses.field(default_factory=dict)
 
+    @property
+    def outside(self) -> bool:
+        """Whether the webhook is a process outside the cluster, as of `make sandbox`: every entry calls a URL."""
+        found = [item for item in (*items(self.mutating), *items(self.validating)) if item["metadata"]["name"] == NAME]
+        entries = [entry for item in found for entry in item.get("webhooks") or ()]
+        return bool(entries) and all((entry.get("clientConfig") or {}).get("url") for entry in entries)
+
 
 async def fetch(server: ApiServer, address: str, namespace: str) -> StatusSnapshot:
     """Read everything.
@@ -151,30 +159,35 @@ class _Fetcher:
             "secret": self._get(SECRETS, SECRET),
             "leases": self._list(LEASES, here, labelSelector=replicas),
             "device_classes": self._list(DEVICE_CLASSES),
-            "resource_slices": self._list(RESOURCE_SLICES, fieldSelector=f"spec.driver={names.DRIVER}"),
-            "driver_pods": self._list(PODS, labelSelector=f"{label},app.kubernetes.io/component=kubelet-plugin"),
-            "nodes": self._list(NODES),
-            "templates": self._list(
-                RESOURCE_CLAIM_TEMPLATES, labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
+            "published": self._list(
+                RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
             ),
-            "namespaces": self._list(NAMESPACES),
+            "driver_pods": self._list(
+                PODS, keep=_pod, labelSelector=f"{label},app.kubernetes.io/component=kubelet-plugin"
+            ),
+            "nodes": self._list(NODES, keep=_node),
+            "templates": self._list(
+                RESOURCE_CLAIM_TEMPLATES,
+                keep=_Templates().read,
+                labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}",
+            ),
+            "namespaces": self._list(NAMESPACES, keep=_namespace),
         }
-        fetched = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
+        fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
         account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
         tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
         versions, rights, queues, probed = await asyncio.gather(
             self._versions(), self._rights(account), kueue.read(self._server), self._probe(fetched["mutating"], tried)
         )
-        nodes = _typed(fetched.pop("nodes"), read_node)
-        own = _written_by_driver(fetched["resource_slices"])
-        found = _node_checks(fetched["resource_slices"])
-        slices = _typed(fetched.pop("resource_slices"), read_slice)
+        published: Seen[_Publication] = fetched.pop("published")
+        slices = published if isinstance(published, Unseen) else tuple(each.slice for each in published)
+        own = frozenset(each.slice.node for each in items(published) if each.own)
+        found = {each.slice.node: each.faults for each in items(published) if each.faults}
         return StatusSnapshot(
             address,
             here,
             version,
             versions,
-            nodes=nodes,
             resource_slices=slices,
             own_slices=own,
             node_checks=found,
@@ -208,16 +221,25 @@ class _Fetcher:
         except ApiServerError as error:
             return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
-    async def _list(self, resource: Resource, namespace: str = "", **query: str) -> Seen[Object]:
+    async def _list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        keep: Callable[[Any], Any] = lambda item: item,
+        **query: str,
+    ) -> Seen[Any]:
+        """What `keep` returns for each object; one page at a time is in memory."""
+
         async def fetch(asked: Mapping[str, str]) -> Page:
             return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
 
-        found: list[Object] = []
+        found: list[Any] = []
         try:
             async with contextlib.aclosing(paging.pages(fetch, query, _PAGE)) as listed:
                 async for page in listed:
                     # Tenants choose what is in their objects: one that no parser accepts is left out.
-                    found += filter(None, map(readable_object, page.items or ()))
+                    found += readable(filter(None, map(readable_object, page.items or ())), keep)
         except ApiServerError as error:
             return unseen(error, resource, "list", namespace)
         return tuple(found)
@@ -262,34 +284,91 @@ class _Fetcher:
             return await self._server.request(method, path, timeout=_TIMEOUT, **options)
 
 
-def _typed(seen: Seen[Object], reader: Callable[[object], T]) -> Seen[T]:
-    """The objects that can be read."""
-    return seen if isinstance(seen, Unseen) else tuple(readable(seen, reader))
+# --- what is kept of the objects of long lists ------------------------------------------------------------------------
 
 
-def _written_by_driver(seen: Seen[Object]) -> frozenset[str]:
-    """The nodes whose slices our driver wrote; another driver may have the same name."""
-    ours = [
-        item
-        for item in items(seen)
-        if any(each.get("manager") == names.DRIVER_PROGRAM for each in mappings(item["metadata"].get("managedFields")))
-    ]
-    return frozenset(each.node for each in readable(ours, read_slice))
+_READ: Final = tuple(map(qualified, (names.ATTRIBUTE_INSTANCE_TYPE, names.ATTRIBUTE_RESOURCE_TYPE, DRA_DRIVER_VERSION)))
+"""The attributes of devices that checks read."""
 
 
-def _node_checks(seen: Seen[Object]) -> Mapping[str, tuple[tuple[str, str, str], ...]]:
-    """What the drivers' checks of their nodes found, by node; what cannot be read is left out."""
-    found = {}
-    for item in items(seen):
-        text = (item["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE_CHECKS)
-        try:
-            faults = msgspec.json.decode(text or "[]", type=list[_Fault])
-            node = read_slice(item).node
-        except (msgspec.MsgspecError, WrongFormError):
-            continue
-        if faults:
-            found[node] = tuple((each.check, each.result, each.found) for each in faults)
-    return found
+class _Publication(NamedTuple):
+    """A ResourceSlice.
+
+    Attributes:
+        own: whether our driver wrote it; another driver may have the same name.
+        faults: what the driver's checks of its node found.
+    """
+
+    slice: Slice
+    own: bool
+    faults: tuple[tuple[str, str, str], ...]
+
+
+class _Publications:
+    """Reads slices; devices that differ only in what no check reads share their attributes."""
+
+    def __init__(self) -> None:
+        self._shared: dict[object, Mapping[str, Value]] = {}
+
+    def read(self, item: Object) -> _Publication:
+        found = read_slice(item)
+        devices = tuple(map(self._device, found.devices))
+        metadata = item["metadata"]
+        own = any(each.get("manager") == names.DRIVER_PROGRAM for each in mappings(metadata.get("managedFields")))
+        return _Publication(structs.replace(found, devices=devices, counters={}), own, _faults(metadata))
+
+    def _device(self, device: PublishedDevice) -> PublishedDevice:
+        attributes = {name: device.attributes[name] for name in _READ if name in device.attributes}
+        shared = self._shared.setdefault(tuple(attributes.items()), attributes)
+        return PublishedDevice(sys.intern(device.name), shared, taints=device.taints)
+
+
+class _Templates:
+    """Reads templates; those with one name have one spec, because the name is a hash of it."""
+
+    def __init__(self) -> None:
+        self._specs: dict[bytes, object] = {}
+
+    def read(self, item: Object) -> Object:
+        spec = item.get("spec")
+        shared = self._specs.setdefault(orjson.dumps(spec), spec)
+        return {"metadata": _named(item), "spec": shared}
+
+
+def _named(item: Object) -> dict[str, Any]:
+    return {key: item["metadata"][key] for key in ("name", "namespace") if key in item["metadata"]}
+
+
+def _pod(item: Object) -> Object:
+    metadata = _named(item) | {"deletionTimestamp": item["metadata"].get("deletionTimestamp")}
+    ready = [each for each in mappings(mapping(item.get("status")).get("conditions")) if each.get("type") == "Ready"]
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": mapping(item.get("spec")).get("nodeName")},
+        "status": {"conditions": [{"type": "Ready", "status": each.get("status")} for each in ready]},
+    }
+
+
+def _node(item: Object) -> Node:
+    node = read_node(item)
+    ours = {key: value for key, value in node.annotations.items() if names.DRIVER in key}
+    return structs.replace(node, annotations=ours)
+
+
+def _namespace(item: Object) -> Object:
+    metadata = item["metadata"]
+    settings = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    return {"metadata": _named(item) | settings}
+
+
+def _faults(metadata: Object) -> tuple[tuple[str, str, str], ...]:
+    """What the driver's checks of the node found; empty if it cannot be read."""
+    text = (metadata.get("annotations") or {}).get(names.ANNOTATION_NODE_CHECKS)
+    try:
+        found = msgspec.json.decode(text or "[]", type=list[_Fault])
+    except (msgspec.MsgspecError, TypeError):
+        return ()
+    return tuple((each.check, each.result, each.found) for each in found)
 
 
 class _Fault(msgspec.Struct, frozen=True):

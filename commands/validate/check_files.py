@@ -174,7 +174,8 @@ class FileValidator:
         return self._counted(list(judged.located), judged.objects)
 
     def _look(self, document: Document) -> Look | None:
-        return None if self._shapes is None or document.json else Look.at(document.text)
+        compared = self._shapes is not None and not document.json and document.part is None
+        return Look.at(document.text) if compared else None
 
     def _counted(self, found: list[Located], objects: int) -> list[Located]:
         self.tally.objects += objects

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
+import orjson
 from msgspec import Raw, Struct
 
 from conversion.objects import nesting, queues
@@ -553,5 +554,12 @@ def view(manifest: object) -> Pod:
     Raises:
         UnreadableError: a field has the wrong type.
     """
+    return decode(_encoded(manifest))
+
+
+def _encoded(manifest: object) -> bytes:
     # YAML has types that JSON lacks, such as dates. No field of the view has such a type.
-    return decode(json.dumps(manifest, default=str).encode())
+    try:
+        return orjson.dumps(manifest, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME)
+    except orjson.JSONEncodeError:
+        return json.dumps(manifest, default=str).encode()  # such as integers of more than 64 bits

@@ -22,6 +22,7 @@ class Catalogues:
         self._folder = folder
         self._current = Catalogue()
         self._look: object = None
+        self.problem = ""
 
     def current(self) -> Catalogue:
         """The catalogue of the files as they are now.
@@ -42,6 +43,8 @@ class Catalogues:
             shown = [str(problem) for problem in error.problems[:_PROBLEMS_LOGGED]]
             extra = {"folder": str(self._folder), "problems": shown, "number": len(error.problems)}
             _log.error("instance types not read: the catalogue in force stays", extra=extra)
+            self.problem = "; ".join(shown)
         else:
+            self.problem = ""
             _log.info("instance types read", extra={"folder": str(self._folder), "types": len(self._current.names())})
         return self._current

@@ -138,6 +138,9 @@ class Installation:
     def secret(self) -> Object:
         return self.api.request("GET", f"{SECRETS}/{SECRET}").body
 
+    def made(self) -> bool:
+        return self.api.healthy(f"{SECRETS}/{SECRET}")
+
     def data(self) -> dict[str, bytes]:
         return {key: base64.b64decode(value) for key, value in self.secret().get("data", {}).items()}
 

@@ -246,6 +246,18 @@ def test_the_garbage_collector_cannot_get_a_token_of_another_account(
         "metadata": {"name": "neuron-dra-tls", "annotations": {"kubernetes.io/service-account.name": DRIVER}},
     }
     assert client.http.post(url, json=token).status_code == httpx.codes.FORBIDDEN
+    # A server-side apply may create the Secret of this name, where it does not exist, as the webhook does; no other.
+    plane.admin.delete("Secret", "neuron-dra-tls", NAMESPACE)
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "neuron-dra-tls"}}
+    for body in (token, whole, {**empty, "data": {"ca.crt": "YQ=="}}, {**empty, "immutable": True}):
+        answer = client.http.patch(forced, json=body, headers=applied)
+        assert "makes its Secret empty" in answer.text, (body, answer.text)
+    other = {**empty, "metadata": {"name": "other"}}
+    answer = client.http.patch(f"{url}/other?fieldManager=me", json=other, headers=applied)
+    assert answer.status_code == httpx.codes.FORBIDDEN
+    assert client.http.post(url, json=empty).status_code == httpx.codes.FORBIDDEN
+    assert client.http.patch(forced, json=empty, headers=applied).status_code == httpx.codes.CREATED
+    before = plane.admin.get("Secret", "neuron-dra-tls", NAMESPACE)
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{DRIVER}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     assert client.http.post(account, json=request).status_code == httpx.codes.FORBIDDEN

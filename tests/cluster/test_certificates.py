@@ -131,20 +131,33 @@ def test_a_stopped_replica_delays_a_rotation_for_a_limited_time_and_catches_up(i
     eventually("the one that was stopped to catch up", lambda: installation.served(one, two))
 
 
-def test_a_deleted_secret_that_is_applied_again_gets_its_content_back(installation: Installation) -> None:
+def test_a_deleted_secret_is_made_again_with_its_content(installation: Installation) -> None:
     one, two = ready_pair(installation)
     before = installation.data()
     with Reviews(installation.api) as reviews:
         installation.delete_secret()
-        said = f"Secret {NAMESPACE}/{SECRET} does not exist: create it without data"
-        eventually("the replicas to say so", lambda: all(said in each.readiness()[1] for each in (one, two)))
-        installation.put_secret()
-        eventually("the Secret", installation.data)
+        eventually("the Secret", lambda: installation.made() and installation.data() == before)
         sent = reviews.done
         eventually("more reviews", lambda: reviews.done > sent + 5)
     assert installation.data() == before
     assert reviews.failures == []
     assert "written back as it was" in one.log() + two.log()
+
+
+def test_a_start_after_the_secret_was_deleted_becomes_ready(installation: Installation) -> None:
+    one = installation.replica()
+    one.wait_ready()
+    installation.configure(one)
+    installation.wait_configured()
+    before = installation.held()
+    assert one.process.stop() == 0
+    installation.delete_secret()
+    two = installation.replica()
+    two.wait_ready()
+    assert installation.held().current not in before.bundle
+    assert installation.secret()["type"] == "Opaque"
+    installation.wait_configured()
+    assert "not allowed" not in two.log()
 
 
 @pytest.mark.parametrize("kind", CONFIGURATION_KINDS)

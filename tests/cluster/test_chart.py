@@ -401,7 +401,7 @@ OWN, ANYWHERE = NAMESPACE, "default"
 def test_accounts_have_exactly_the_required_rights(plane: ControlPlane, helm: Helm) -> None:
     helm.install({"prune": {"enabled": True}})
     table = [
-        (WEBHOOK, OWN, "get patch list watch", "secrets/neuron-dra-tls", True),
+        (WEBHOOK, OWN, "get patch list watch create", "secrets/neuron-dra-tls", True),
         (WEBHOOK, OWN, "get create update list delete", "secrets", False),
         (WEBHOOK, OWN, "get", "secrets/other", False),
         (WEBHOOK, ANYWHERE, "get create", "secrets/neuron-dra-tls", False),

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster import guide
+from tests.cluster import guide, statuses
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import Helm
 from tests.cluster.kubectl import Kubectl
@@ -210,3 +211,40 @@ def test_conversion_is_off_in_a_namespace_and_on_again(
 
 def test_every_step_has_a_command_and_a_way_back() -> None:
     assert {len(blocks) for blocks in SECTION.parts.values()} == {2}
+
+
+EDITS: Final[dict[str, Any]] = {
+    "failurePolicy": {"failurePolicy": "Ignore"},
+    "selector": {"objectSelector": {"matchLabels": {"no": "pod"}}},
+    "rules": {"rules": []},
+    "condition": {"matchConditions": [{"name": "none", "expression": "false"}]},
+    "Service": {"clientConfig": {"service": {"name": "other", "namespace": NAMESPACE, "path": "/mutate"}}},
+}
+
+
+def wrong(admin: Admin) -> list[Any]:
+    found = statuses.status(admin.plane.admin_kubeconfig)
+    return [each for each in found.checks if each["check"] == "webhooks" and each["verdict"] == "wrong"]
+
+
+def test_the_fix_that_status_prints_for_edited_configurations_works(admin: Admin) -> None:
+    """`kubectl patch` owns the fields then, so that Helm 4 alone refuses to change them."""
+    admin.install({})
+    kubectl = admin.plane.kubectl()
+    before = wrong(admin)
+    for name, edit in EDITS.items():
+        patch = [{"op": "add", "path": f"/webhooks/0/{field}", "value": value} for field, value in edit.items()]
+        done = kubectl.must(
+            "patch", CONFIGURATION_KINDS[0], "neuron-dra", "--type=json", f"--patch={json.dumps(patch)}"
+        )
+        assert "patched" in done.stdout
+        told = [each for each in wrong(admin) if each not in before]
+        assert told, name
+        [fix] = {each["fix"].partition(" Choose other")[0] for each in told}
+        found = re.search(r"(kubectl delete [^;]+); (helm upgrade .*--reset-then-reuse-values)", fix)
+        assert found, fix
+        admin.run(f"{found[1]}\n{found[2].replace('<chart>', 'deploy/chart')}")
+        assert wrong(admin) == before, name
+        assert not any("kubectl-patch" in each for each in admin.managers())
+    admin.upgrade({})
+    later_upgrades_work(admin)

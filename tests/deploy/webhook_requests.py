@@ -47,12 +47,17 @@ _TOKEN: Final = {
 }
 
 
+_MADE: Final = changed(_secret(), {"metadata": {"labels": None}})
+"""As the webhook makes it."""
+
+
 def _of_secret(name: str, patch: Object, said: str = "", old: Object | None = None) -> Request:
     return Request(name, WEBHOOK, "PATCH", SECRETS, patch, old or _secret(), said)
 
 
 _SECRET_SAID: Final = "may change no metadata of its Secret but the annotation neuron.aws.com/rotate"
-_NO_OTHER_SECRET: Final = "may change the Secret neuron-dra-tls only, and neither create nor delete one"
+_NO_OTHER_SECRET: Final = "may make and change the Secret neuron-dra-tls only, and delete none"
+_EMPTY_SAID: Final = "the webhook makes its Secret empty"
 _KEYS_SAID: Final = "may change certificates and keys of its Secret only"
 _KEPT: Final[Object] = {
     "apiVersion": "v1",
@@ -109,6 +114,24 @@ SECRET_REQUESTS: Final = (
         None,
         _NO_OTHER_SECRET,
         rbac=True,
+    ),
+    *(
+        Request(f"its Secret, made with {what}", WEBHOOK, "POST", SECRETS, changed(_MADE, more), None, said, rbac=True)
+        for what, more, said in (
+            ("nothing", {}, ""),
+            (
+                "the token of another account",
+                {"type": _TOKEN["type"], "metadata": {"annotations": _TOKEN["metadata"]["annotations"]}},
+                _EMPTY_SAID,
+            ),
+            ("another type", {"type": "kubernetes.io/tls"}, _EMPTY_SAID),
+            ("data", {"data": {"ca.crt": "YQ=="}}, _EMPTY_SAID),
+            ("an annotation", {"metadata": {"annotations": {"a": "b"}}}, _EMPTY_SAID),
+            ("a label", {"metadata": {"labels": {"a": "b"}}}, _EMPTY_SAID),
+            ("an owner", _OWNED, _EMPTY_SAID),
+            ("a finalizer", _FINAL, _EMPTY_SAID),
+            ("no way to change it", {"immutable": True}, _EMPTY_SAID),
+        )
     ),
     Request("its Secret deleted", WEBHOOK, "DELETE", SECRETS, None, _secret(), _NO_OTHER_SECRET, rbac=True),
     Request(

@@ -264,11 +264,7 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
-        verb = _VERBS.get(request.method) or ("get" if name else "list")
-        if request.query.get("watch"):
-            verb = "watch"
-        elif request.query.get("continue"):
-            verb = "continue"
+        verb = self._verb(request, plural, namespace, name)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ")
         self.seen.append(Seen(verb, plural, namespace, dict(request.query), token, request.headers.get("Accept", "")))
         handler = self._fault_for(verb, plural)
@@ -287,6 +283,17 @@ class FakeApi:
         if name:
             return await self._one(request, verb, plural, namespace, name)
         return self._list(request, plural)
+
+    def _verb(self, request: web.Request, plural: str, namespace: str, name: str) -> str:
+        """As RBAC names it. Server-side apply creates what does not exist."""
+        if request.query.get("watch"):
+            return "watch"
+        if request.query.get("continue"):
+            return "continue"
+        applied = request.content_type == "application/apply-patch+yaml"
+        if applied and (namespace, name) not in self._objects.get(plural, {}):
+            return "create"
+        return _VERBS.get(request.method) or ("get" if name else "list")
 
     async def _one(self, request: web.Request, verb: str, plural: str, namespace: str, name: str) -> web.Response:
         found = self._get(plural, namespace, name)
@@ -380,7 +387,7 @@ class FakeApi:
         if request.content_type == "application/json-patch+json":
             patched = jsonpatch.apply_patch(item, patch)
         else:
-            assert request.content_type == "application/merge-patch+json"
+            assert request.content_type in ("application/merge-patch+json", "application/apply-patch+yaml")
             patched = _merged(item, patch)
         if any(patched["metadata"].get(field) != item["metadata"].get(field) for field in ("resourceVersion", "uid")):
             return _conflict(plural, name, "the object has been modified")

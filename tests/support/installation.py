@@ -86,6 +86,14 @@ def endpoints(*ready: bool) -> Any:
     return {"metadata": {"name": "neuron-dra-x"}, "endpoints": [{"conditions": {"ready": each}} for each in ready]}
 
 
+def pod_endpoints(*ready: bool) -> Any:
+    """The same, of the pods pod-1, pod-2, …"""
+    made = endpoints(*ready)
+    for number, each in enumerate(made["endpoints"], start=1):
+        each["targetRef"] = {"kind": "Pod", "name": f"pod-{number}"}
+    return made
+
+
 def node_object(
     name: str, instance_type: str = "trn1.32xlarge", kubelet: str = "v1.36.2", *, ready: bool = True, **allocatable: str
 ) -> Any:

@@ -37,7 +37,10 @@ class _UnreadError(Exception):
 
 
 class EntryChecks(Collector):
-    """Compares every 30 seconds, and shows the last result to scrapes."""
+    """Compares every 30 seconds, and shows the last result to scrapes.
+
+    They get its age, and not its time: this node's clock may differ from that of Prometheus.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class EntryChecks(Collector):
         name: str,
         service: str,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `run` compares.
 
@@ -56,7 +59,7 @@ class EntryChecks(Collector):
             config_map: the rendered entries.
             name: of both configurations.
             service: in front of the webhook.
-            clock: seconds since the epoch.
+            clock: monotonic seconds.
         """
         self._server = server
         self._namespace = namespace
@@ -64,7 +67,7 @@ class EntryChecks(Collector):
         self._name = name
         self._service = service
         self._clock = clock
-        self._checked = 0.0
+        self._checked = clock()
         self._well: Mapping[tuple[str, str], bool] = {}
         self._problem = RetryProblem(log)
 
@@ -136,9 +139,9 @@ class EntryChecks(Collector):
             well.add_metric(labels, value)
         yield well
         checked = GaugeMetricFamily(
-            "neuron_dra_webhook_configuration_check_timestamp_seconds",
-            "Time of the last comparison of the webhook configurations with the release, seconds since the epoch; 0 "
-            "before the first.",
+            "neuron_dra_webhook_configuration_check_age_seconds",
+            "Seconds since the webhook configurations were last compared with the release; before the first time, "
+            "since the start.",
         )
-        checked.add_metric((), self._checked)
+        checked.add_metric((), self._clock() - self._checked)
         yield checked

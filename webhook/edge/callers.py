@@ -62,6 +62,7 @@ class ClientAuthority:
 
     Attributes:
         tls: the context for the next handshake.
+        problem: why the file was not loaded, and the CAs that were read before are in force; empty if it was.
     """
 
     def __init__(self, path: Path, tls: ssl.SSLContext, fresh: Callable[[], ssl.SSLContext]) -> None:
@@ -71,6 +72,7 @@ class ClientAuthority:
             StartupError: the file cannot be read or contains no certificate.
         """
         self.tls = tls
+        self.problem = ""
         self._path = path
         self._fresh: Callable[[], ssl.SSLContext] = lambda: tls
         self._trusted: frozenset[bytes] = frozenset()
@@ -90,9 +92,10 @@ class ClientAuthority:
             self._load()
         except OSError as error:
             self._seen = self._stamp()
-            reason = _unusable(self._path, error)
-            log.error("client CA not reloaded: those in force stay", extra={"reason": reason})  # noqa: TRY400
+            self.problem = _unusable(self._path, error)
+            log.error("client CA not reloaded: those in force stay", extra={"reason": self.problem})  # noqa: TRY400
             return False
+        self.problem = ""
         extra = {"file": str(self._path), "certificates": len(self._trusted), "removed": len(before - self._trusted)}
         log.info("client CA reloaded", extra=extra)
         return True

@@ -34,6 +34,9 @@ OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OTHER: Final = "other"
 """Label of all other kinds and operations: callers choose these values, so the number of series must be bounded."""
 
+PARTS: Final = ("certificate", "ca-bundle", "leases", "policy-rules", "client-ca", "device-class")
+"""Labels of `neuron_dra_problem`; a run without such a part has no problem of it."""
+
 SHED_REASONS: Final = ("busy", "late", "memory")
 
 _REVIEW_LABELS: Final = ("path", "operation", "kind", "outcome", "reason", "dry_run")
@@ -85,6 +88,7 @@ class Metrics(Collector):
         self._paths: dict[str, PathMetrics] = {}
         self._counters: list[tuple[str, str, Callable[[], float]]] = []
         self._histograms: list[tuple[str, str, Histogram]] = []
+        self._problems: dict[str, Callable[[], object]] = dict.fromkeys(PARTS, str)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -99,6 +103,10 @@ class Metrics(Collector):
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """Export the result of `read`, called at each scrape, as a gauge."""
         Gauge(name, documentation, registry=self.registry).set_function(read)
+
+    def problem(self, part: str, read: Callable[[], object]) -> None:
+        """Export whether one of `PARTS` has a problem; `read` returns it, or something that is false without one."""
+        self._problems[part] = read
 
     def counter(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """Export the result of `read`, called at each scrape, as a counter; `name` is without `_total`."""
@@ -146,6 +154,14 @@ class Metrics(Collector):
             for family, histogram in ((duration, counts.duration), (body_bytes, counts.body_bytes)):
                 family.add_metric((path,), histogram.buckets(), histogram.total)
         yield from (reviews, conversions, errors, shed, inflight, duration, body_bytes)
+        problems = GaugeMetricFamily(
+            "neuron_dra_problem",
+            "1 while a part of the webhook has a problem, which its log and /readyz?verbose describe; else 0.",
+            labels=("part",),
+        )
+        for part, has in self._problems.items():
+            problems.add_metric((part,), 1 if has() else 0)
+        yield problems
         for name, documentation, read in self._counters:
             yield CounterMetricFamily(name, documentation, read())
         for name, documentation, histogram in self._histograms:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import importlib
 import importlib.metadata
 import logging
@@ -137,7 +138,10 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         policies = None if parts is None else parts.store
         more_checks: dict[str, Check] = {} if policies is None else {"policies": policies.check}
         if settings.follow_policies and policies is not None and api_server is not None:
-            more_checks["policy rules"] = await _following(settings, policies, api_server, certificates, stack)
+            following = more_checks["policy rules"] = await _following(
+                settings, policies, api_server, certificates, stack
+            )
+            metrics.problem("policy-rules", lambda: following()[1])
         if settings.rendered_config_map and api_server is not None:
             more_checks["webhook configurations"] = await _comparing(settings, api_server, metrics, stack)
         checks |= {
@@ -147,6 +151,8 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
             "shutdown": lifecycle.check_shutdown,
             **more_checks,
         }
+        if authority is not None:
+            metrics.problem("client-ca", functools.partial(getattr, authority, "problem"))
         types = backend.types
         if types is not None and certificates.leases is not None:
             certificates.leases.share(types)
@@ -408,6 +414,17 @@ async def _backend(
         backend = await stack.enter_async_context(connecting)
     except ClusterUnavailableError as error:
         raise StartupError(str(error)) from error
+    metrics.gauge(
+        "neuron_dra_api_server_answer_age_seconds",
+        "Seconds since the API server's last answer, also a refusal; a running replica asks every ten seconds.",
+        lambda: backend.connection.silence,
+    )
+
+    def without_class() -> bool:
+        known = backend.view.class_names()
+        return known is not None and settings.device_class not in known
+
+    metrics.problem("device-class", without_class)
     events = backend.refusals.counters if backend.refusals else None
     metrics.registry.register(ClusterMetrics(backend.caches, backend.template_counters, events))
     return backend, backend.connection

@@ -99,18 +99,24 @@ class Certificates:
 
     def problems(self) -> list[str]:
         """Problems for the operator, one sentence each."""
-        parts = (self.folder, self.follower, self.keeper, self.leases)
-        found = [part.problem for part in parts if part is not None]
-        if self.leases is not None:
-            found.append(self.leases.cache.problem)
-        if self.bundles is not None:
-            found += self.bundles.problems()
+        found = [*self._of_certificate(), *self._of_leases(), *self._of_bundles()]
         skew = self.skew()
         if abs(skew) > _SKEW_NOTED:
             side = "behind" if skew > dt.timedelta(0) else "ahead of"
             seconds = abs(round(skew.total_seconds()))
             found.append(f"this node's clock is {seconds} s {side} the API server's: synchronise the clocks")
         return [text for text in dict.fromkeys(found) if text]
+
+    def _of_certificate(self) -> list[str]:
+        parts = (self.folder, self.follower, self.keeper)
+        return [part.problem for part in parts if part is not None and part.problem]
+
+    def _of_leases(self) -> list[str]:
+        found = () if self.leases is None else (self.leases.problem, self.leases.cache.problem)
+        return [text for text in found if text]
+
+    def _of_bundles(self) -> list[str]:
+        return [] if self.bundles is None else self.bundles.problems()
 
     def report(self) -> ReplicaStatus:
         """The report in our Lease."""
@@ -139,6 +145,14 @@ class Certificates:
         metrics.gauge(
             "neuron_dra_ca_not_after_timestamp_seconds", "Expiry of the CA, seconds since the epoch.", self.ca_not_after
         )
+        metrics.gauge(
+            "neuron_dra_clock_skew_seconds",
+            "Seconds by which the API server's clock is ahead of this node's, by the Date of its answers.",
+            lambda: self.skew().total_seconds(),
+        )
+        metrics.problem("certificate", self._of_certificate)
+        metrics.problem("ca-bundle", self._of_bundles)
+        metrics.problem("leases", self._of_leases)
         metrics.registry.register(_Counts(self))
 
 

@@ -268,7 +268,11 @@ class SecretKeeper:
             return ""
         facts = self._secret.facts
         if facts is None:
-            return self._secret.missing
+            if not await self._secret.make():
+                return self._secret.missing
+            self._written = self._clock()
+            log.warning("Secret %s/%s did not exist; made again", self._secret.namespace, self._secret.name)
+            return ""
         if facts.keeper:
             return (
                 f"Secret {self._secret.namespace}/{self._secret.name} is managed by {facts.keeper}: mount it and set "

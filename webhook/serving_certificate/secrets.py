@@ -3,7 +3,9 @@
 A mounted Secret is updated after a minute or more, at a different time on each node. Writes carry the `resourceVersion`
 of the content they were decided on: if several replicas write at the same time, one succeeds and the others retry.
 
-It is never created here: who may create a Secret may create the token of any ServiceAccount of the namespace.
+A deleted Secret is made again, by a server-side apply: RBAC knows the name of what an apply creates, and not that of a
+POST. So the right to create is limited to this one Secret: who may create others may create the token of any
+ServiceAccount of the namespace.
 """
 
 import base64
@@ -18,10 +20,11 @@ from certs.material import KEYS
 from cluster.from_watches.reflector import Reflector
 from cluster.object_reader import Projection
 from cluster.resources import SECRETS
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
+from neuron.names import MANAGER
+from runtime.api_errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Collection
-from runtime.explanations import explain
-from runtime.media_types import MERGE_PATCH
+from runtime.explanations import explain, rule_text
+from runtime.media_types import APPLY, MERGE_PATCH
 from runtime.watching import Timing
 
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
@@ -83,10 +86,12 @@ class ManagedSecret:
 
     @property
     def missing(self) -> str:
-        """The problem if it does not exist, and its fix."""
+        """The problem if it does not exist and this account may not make it, and its fix."""
+        rule = rule_text("", (SECRETS.plural,), ("create",), (self.name,))
         return (
-            f"Secret {self.namespace}/{self.name} does not exist: create it without data, and the webhook writes its "
-            f"content (helm upgrade does, or kubectl create secret generic {self.name} --namespace={self.namespace})"
+            f"Secret {self.namespace}/{self.name} does not exist, and the webhook may not make it: create it without "
+            f"data (kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a "
+            f"Role with this rule, as helm upgrade does: {rule}"
         )
 
     @property
@@ -110,6 +115,26 @@ class ManagedSecret:
             return project_secret(orjson.loads(body))
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ApiAnswerError("the answer is no Secret") from error
+
+    async def make(self) -> bool:
+        """Make the Secret without content, as the chart has it; False: this account may not. One that exists stays.
+
+        Raises:
+            ApiServerError: it cannot be made.
+        """
+        path, query = SECRETS.path(self.namespace, self.name), {"fieldManager": MANAGER}
+        body = {
+            "apiVersion": SECRETS.version,
+            "kind": "Secret",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+        }
+        try:
+            await self._server.request("PATCH", path, timeout=_TIMEOUT, query=query, body=body, content_type=APPLY)
+        except StatusError as error:
+            if error.code == FORBIDDEN and error.missing_right:
+                return False
+            raise
+        return True
 
     async def write(self, before: SecretFacts, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
         """Write new content, or only remove the request for a rotation; False: another replica was first.

@@ -504,3 +504,10 @@ def test_a_claim_of_a_user_with_another_constraint_is_not_said_to_miss_devices()
         found, own = claiming({"devices": {"requests": [request], "constraints": [{"matchAttribute": attribute}]}})
         verdict = only(cluster, found, own)
         assert verdict.fits or verdict.block in (Block.NOT_CONNECTED, Block.TOO_FEW)
+
+
+def test_of_one_kind_of_reason_the_nodes_with_the_most_free_devices_come_first() -> None:
+    full = [NodeVerdict(f"full-{number}", "t", block=Block.HELD, reason="0 of 16 devices free") for number in range(9)]
+    some = NodeVerdict("some", "t", block=Block.HELD, reason="3 of 16 devices free", free=3)
+    tainted = NodeVerdict("tainted", "t", block=Block.NODE_TAINT, reason="taint")
+    assert [group.nodes[0].node for group in grouped([*full, tainted, some])] == ["some", "full-0", "tainted"]

@@ -5,6 +5,7 @@ import pytest
 from commands.devices.device_map import build
 from commands.map.filters import Filter, LabelSelectorError, apply, selector
 from tests.commands.map.clusters import mixed
+from tests.support.emulated import EmulatedCluster
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,44 @@ from tests.commands.map.clusters import mixed
 )
 def test_a_filter_selects_nodes(chosen: Filter, names: list[str]) -> None:
     assert [node.name for node in apply(chosen, build(mixed().snapshot())).nodes] == names
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> EmulatedCluster:
+    cluster = EmulatedCluster()
+    cluster.node("bare")
+    cluster.node("tainted")
+    cluster.nodes[-1]["spec"]["taints"] = [{"key": key, "effect": effect}]
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("key", "effect", "tolerated", "offered"),
+    [
+        ("aws.amazon.com/neuron", "NoSchedule", (), True),
+        ("team", "PreferNoSchedule", (), True),
+        ("team", "NoSchedule", (), False),
+        ("team", "NoExecute", (), False),
+        ("team", "NoSchedule", ("team",), True),
+        ("team", "NoSchedule", ("other",), False),
+        ("karpenter.sh/disrupted", "NoSchedule", (), False),
+        ("karpenter.sh/disrupted", "NoSchedule", ("karpenter.sh/disrupted",), False),
+        ("ToBeDeletedByClusterAutoscaler", "NoSchedule", (), False),
+        ("node.kubernetes.io/disk-pressure", "NoSchedule", (), False),
+    ],
+)
+def test_a_node_with_a_taint_is_free_only_for_pods_that_tolerate_it(
+    key: str, effect: str, tolerated: tuple[str, ...], offered: bool
+) -> None:
+    chosen = Filter(free=16, tolerated=frozenset(tolerated))
+    found = [node.name for node in apply(chosen, build(tainted(key, effect).snapshot())).nodes]
+    assert found == (["bare", "tainted"] if offered else ["bare"])
+
+
+@pytest.mark.parametrize("key", ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"])
+def test_a_node_that_is_about_to_go_takes_no_new_pods(key: str) -> None:
+    node = build(tainted(key).snapshot()).node("tainted")
+    assert node is not None
+    assert node.closed == f"taint {key}"
 
 
 LABELS = {"a": "b", "zone": "z1", "empty": ""}

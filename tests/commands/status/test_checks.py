@@ -32,6 +32,7 @@ from tests.support.installation import (
     mutating,
     named,
     node,
+    pod_endpoints,
     resource_slice,
     said,
     secret,
@@ -785,3 +786,57 @@ def test_an_entry_that_calls_a_url_is_a_note() -> None:
     url = {"clientConfig": {"url": "https://elsewhere", "caBundle": "eA=="}}
     lines = said(patched(of_release(PACK, leases=IN_FORCE), PODS, url), CheckResult.NOTE)
     assert f"{PODS} calls https://elsewhere, not a Service." in [line.text for line in lines]
+
+
+# --- pods that are gone, and installations outside of pods ------------------------------------------------------------
+
+
+KILLED = "pod-2 reported to be ready at 11:59:55 UTC, and its pod is no ready endpoint of the Service"
+
+
+@pytest.mark.parametrize(
+    ("slices", "told"),
+    [
+        pytest.param((pod_endpoints(True, True),), False, id="ready"),
+        pytest.param((pod_endpoints(True),), True, id="deleted"),
+        pytest.param((pod_endpoints(True, False),), True, id="killed"),
+        pytest.param((pod_endpoints(True), {"endpoints": [{"conditions": {"ready": True}}]}), False, id="not pods"),
+        pytest.param((pod_endpoints(True), {"endpoints": None}), True, id="an empty slice"),
+        pytest.param(Unseen("no"), False, id="not seen"),
+    ],
+)
+def test_a_replica_is_ready_only_as_an_endpoint_of_the_service(slices: Any, told: bool) -> None:
+    lines = [line.text for line in judge(well(endpoint_slices=slices), NOW) if line.check == "replicas"]
+    assert any(text.startswith(KILLED) for text in lines) is told
+    assert any(text.startswith("pod-2 is ready") for text in lines) is not told
+
+
+def by_url(snapshot: StatusSnapshot) -> StatusSnapshot:
+    """As `make sandbox` has it: processes beside the control plane."""
+    assert isinstance(snapshot.mutating, tuple)
+    assert isinstance(snapshot.validating, tuple)
+    for item in (*snapshot.mutating, *snapshot.validating):
+        for entry in item["webhooks"]:
+            bundle = entry["clientConfig"]["caBundle"]
+            entry["clientConfig"] = {"url": "https://127.0.0.1:9443", "caBundle": bundle}
+    return snapshot
+
+
+def test_a_webhook_and_a_driver_outside_of_pods_are_not_wrong() -> None:
+    none: dict[str, Any] = dict.fromkeys(("deployments", "service", "endpoint_slices", "driver_pods", "secret"), ())
+    found = judge(by_url(well(**none)), NOW)
+    assert [line for line in found if line.verdict is CheckResult.WRONG] == []
+    notes = [line.text for line in found if line.verdict is CheckResult.NOTE]
+    assert "the webhook runs outside the cluster: its configurations call a URL." in notes
+    assert "the driver runs outside of pods, as the webhook does: whether it is ready is not known." in notes
+
+
+def test_a_deleted_driver_is_wrong_where_the_webhook_is_a_pod() -> None:
+    found = judge(well(driver_pods=()), NOW)
+    assert any(line.verdict is CheckResult.WRONG and "the driver is not ready" in line.text for line in found)
+
+
+def test_the_fix_of_a_configuration_names_the_namespace() -> None:
+    fixes = [line.fix for line in judge(well(mutating=(), namespace="other"), NOW) if line.check == "webhooks"]
+    assert any("helm upgrade neuron-dra <chart> --namespace other --reset-then-reuse-values" in fix for fix in fixes)
+    assert not any("<namespace>" in fix for fix in fixes)

@@ -135,25 +135,48 @@ async def test_a_lost_secret_is_written_back(api: FakeApi, lost: dict[str, bytes
         await eventually(lambda: not certificates.problems())
 
 
-async def test_a_deleted_secret_is_reported_and_not_created(api: FakeApi) -> None:
+async def test_a_deleted_secret_is_made_again_with_its_content(api: FakeApi) -> None:
+    async with kept(api) as one, kept(api) as two:
+        before, digest = data(api), one.live.digest
+        api.remove("secrets", SECRET, NAMESPACE)
+        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"])
+        await eventually(lambda: "data" in api.get("secrets", SECRET, NAMESPACE) and data(api) == before)
+        assert one.live.digest == two.live.digest == digest
+        await eventually(lambda: not one.problems() and not two.problems())
+    assert {seen.query["fieldManager"] for seen in api.calls("create", "secrets")} == {"neuron-dra"}
+
+
+async def test_a_start_without_the_secret_makes_it(api: FakeApi) -> None:
+    async with kept(api, WebhookSettings(tls_secret="other", namespace=NAMESPACE)) as certificates:
+        await eventually(lambda: certificates.check()[0])
+        assert set(api.get("secrets", "other", NAMESPACE)["data"]) >= {"ca.crt", "tls.crt", "tls.key"}
+
+
+async def test_a_deleted_secret_that_may_not_be_made_is_reported(api: FakeApi) -> None:
     async with kept(api) as certificates:
         before, digest = data(api), certificates.live.digest
+        api.forbid("create", "secrets")
         api.remove("secrets", SECRET, NAMESPACE)
-        said = "Secret neuron-dra/neuron-dra-tls does not exist: create it without data, and the webhook writes"
+        said = (
+            "Secret neuron-dra/neuron-dra-tls does not exist, and the webhook may not make it: create it without data"
+        )
         await eventually(lambda: any(said in each for each in certificates.problems()))
         assert certificates.check()[0]
         assert certificates.live.digest == digest
-        assert api.calls("create", "secrets") == []
-        put_secret(api, None)
+        api.heal()
+        await eventually(lambda: (NAMESPACE, SECRET) in api._objects["secrets"])
         await eventually(lambda: "data" in api.get("secrets", SECRET, NAMESPACE) and data(api) == before)
         await eventually(lambda: not certificates.problems())
 
 
-async def test_the_server_does_not_start_without_the_secret(api: FakeApi) -> None:
+async def test_the_server_does_not_start_without_a_secret_that_it_may_not_make(api: FakeApi) -> None:
     put_secret(api, None)
-    with pytest.raises(StartupError, match="Secret neuron-dra/other does not exist: create it without data"):
+    api.forbid("create", "secrets")
+    rule = '- {apiGroups: [""], resources: [secrets], resourceNames: [other], verbs: [create]}'
+    with pytest.raises(StartupError, match="Secret neuron-dra/other does not exist, and the") as raised:
         async with kept(api, WebhookSettings(tls_secret="other", namespace=NAMESPACE, sync_timeout=1.0)):
             pytest.fail("started")
+    assert rule in str(raised.value)
 
 
 async def test_a_conflicting_write_changes_nothing(api: FakeApi) -> None:
@@ -244,6 +267,8 @@ async def test_the_shipped_rights_equal_the_used_rights(api: FakeApi) -> None:
         api.put("secrets", {**item, "metadata": {**item["metadata"], "annotations": {"neuron.aws.com/rotate": "leaf"}}})
         await eventually(lambda: certificates.live.reloads["success"] == 2)
         await eventually(lambda: len(api.calls("patch", "leases")) > 1)
+        api.remove("secrets", SECRET, NAMESPACE)
+        await eventually(lambda: api.calls("create", "secrets"))
     await compare(api)
     asked = {(seen.plural, seen.verb) for seen in api.seen}
     documents = list(yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()))
