@@ -223,7 +223,7 @@ class _Source:
 
         counter = Counter("objects")
         try:
-            inputs = read_files(given, counter.step)
+            inputs = read_files(given, counter.step, everything=True)
         finally:
             counter.clear()
         return cls(

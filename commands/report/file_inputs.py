@@ -59,8 +59,9 @@ _decode_item: Final = msgspec.json.Decoder(_Item).decode
 
 
 class _InputReader:
-    def __init__(self, step: Callable[[], None], *, lines: bool) -> None:
+    def __init__(self, step: Callable[[], None], *, lines: bool, everything: bool) -> None:
         self._lines = lines
+        self._everything = everything
         self._step = step
         self._slow: list[str | GivenManifests] = []
         self.found: list[Found] = []
@@ -118,7 +119,7 @@ class _InputReader:
         # YAML has types that JSON lacks, such as dates.
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
-        if not readable or pods.may_concern_us(raw):  # the inventory ignores all others
+        if self._everything or not readable or pods.may_concern_us(raw):  # the inventory ignores all others
             self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
@@ -158,15 +159,18 @@ def _placed(manifest: Manifest) -> dict[str, object]:
     return {**manifest.data, "metadata": {**metadata, "namespace": manifest.written_namespace}}
 
 
-def read_files(given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False) -> FileInputs:
+def read_files(
+    given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False, everything: bool = False
+) -> FileInputs:
     """Read all files, each one once.
 
     Args:
         given: files, directories, `-` for standard input, and what another program printed.
         step: is called after each document.
         lines: whether lines of fields will be asked for; that keeps every document in memory.
+        everything: whether objects are kept that do not name Neuron resources, such as Nodes.
     """
-    reader = _InputReader(step, lines=lines)
+    reader = _InputReader(step, lines=lines, everything=everything)
     reader.read(given)
     found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
     documents = reader.documents

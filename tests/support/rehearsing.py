@@ -106,7 +106,7 @@ def as_list(items: Iterable[Object]) -> str:
 def gathered(*items: Object, **settings: Any) -> Gathering:
     """The cluster of objects."""
     options = settings.pop("options", None) or trainium(families=())
-    inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None)
+    inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, everything=True)
     found, problems = from_files(inputs, GatheringSettings(options, **settings), "v1.36.3", NOW, lambda: None)
     assert problems == []
     return found

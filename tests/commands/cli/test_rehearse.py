@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from commands.cli.main import main
@@ -100,6 +101,14 @@ class TestRehearse:
             (tmp_path / f"{number}.json").write_text(json.dumps(item))
         found = read(run("rehearse", tmp_path, "-o", "json"))
         assert len(found["pods"]) == 3
+
+    def test_yaml_and_json_give_the_same(self, tmp_path: Path) -> None:
+        busy = pods("busy", "d", namespace="x")[0]
+        busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100"}}
+        objects = [*CLUSTER, *driver_nodes("d"), busy, budget("serve", maxUnavailable=1)]
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
+        found = read(run("rehearse", tmp_path / "a.yaml", "-o", "json"))
+        assert found["steps"] == read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))["steps"]
 
     def test_an_input_that_cannot_be_read_is_2(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("a: [")
