@@ -79,7 +79,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
 @click.option(
     "--order",
     callback=_names,
-    metavar="GROUP,…",
+    metavar="GROUP,...",
     help="Move the node groups in this order, those that are left out last. Default: the best order is searched.",
 )
 @click.option(
@@ -120,7 +120,7 @@ def rehearse(
     Node group by node group, as docs/migrate.md does it: cordon, drain, plugin off, driver on, and all pods again
     through the webhook's decision. Shows at each step which pods move, wait and why, what is free, and whether the step
     can go back; how many spare nodes it takes so that nothing waits; and the best order. Nothing is changed. Without
-    files, a cluster is read; files are the output of `kubectl get nodes,pods,… -A -o yaml`, or manifests with Nodes.
+    files, a cluster is read; files are what `kubectl get -A -o yaml` prints of Nodes, Pods and more, or manifests.
 
     Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
     """

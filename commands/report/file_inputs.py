@@ -76,7 +76,8 @@ class _InputReader:
         for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
-                    if name != STDIN and len(content.read(LONG)) == LONG:
+                    # Where all of its objects are kept, item by item takes more memory than JSON as it is.
+                    if name != STDIN and not self._everything and len(content.read(LONG)) == LONG:
                         content.seek(0)
                         if recognise(content) is not None:
                             self._slow.append(name)  # It is read item by item.
