@@ -1,7 +1,6 @@
 """The sentences and tables of a rehearsal, shared by all formats."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -214,8 +213,3 @@ def move_text(move: Move, pods: Sequence[PlayedPod]) -> str:
         words.append("by hand")
     target = move.to or "waits"
     return ", ".join([f"{pod}: {move.origin or 'waited'} -> {target}", *words])
-
-
-def counts(step: Step) -> Counter[str]:
-    """Number of pods that do not run, by cause."""
-    return Counter(str(reason.cause) for _, reason in step.waiting)
