@@ -143,8 +143,8 @@ class Player:
         here = sorted((number for name in group.nodes for number in self._on[name]), key=self._order)
         evicted = [each for each in here if self._pods[each].maker in (Maker.CONTROLLER, Maker.NOBODY)]
         ended = [each for each in evicted if self._pods[each].keeps]
-        converts = self._convert([each for each in here if each not in set(ended)])
         moves: dict[int, Move] = {}
+        converts = self._convert([each for each in here if each not in set(ended)], moves)
         waves, stalled = self._drain([each for each in evicted if not self._pods[each].keeps], moves)
         if stalled:
             for name in group.nodes:
@@ -207,7 +207,7 @@ class Player:
 
     # --- which namespaces convert -------------------------------------------------------------------------------
 
-    def _convert(self, here: Iterable[int]) -> tuple[str, ...]:
+    def _convert(self, here: Iterable[int], moves: dict[int, Move]) -> tuple[str, ...]:
         """Set namespaces of the pods to convert: those that find place with the driver, or none with the plugin.
 
         In the report's order of namespaces, and each beside the ones before it.
@@ -230,7 +230,7 @@ class Player:
         for number in reserved:
             self.world.release(_shadow(number), self._reserved.pop(number))
         for namespace in chosen:
-            self._switch(namespace)
+            self._switch(namespace, moves)
         return tuple(chosen)
 
     def _may_convert(self, namespace: str) -> bool:
@@ -255,11 +255,17 @@ class Player:
         reserved += made
         return True
 
-    def _switch(self, namespace: str) -> None:
+    def _switch(self, namespace: str, moves: dict[int, Move]) -> None:
         """Set a namespace to convert. Pods of it that wait are created again."""
         self._switched.add(namespace)
         for number in [each for each in self.reasons if self._pods[each].kind.namespace == namespace]:
-            self._come(number)
+            self._came(number, moves)
+
+    def _came(self, number: int, moves: dict[int, Move]) -> None:
+        """Try a pod that waits again; it has a move if it finds place."""
+        to = self._come(number)
+        if to:
+            moves[number] = Move(number, "", to, bool(self._pods[number].node), number in self.converted, 0)
 
     # --- a drain ------------------------------------------------------------------------------------------------
 
@@ -366,12 +372,12 @@ class Player:
         """Try all that wait, in the order in which they began to."""
         self._known.clear()
         for number in list(self.reasons):
-            to = self._come(number)
-            if number in moves:
-                known = moves[number]
+            known = moves.get(number)
+            if known is None:
+                self._came(number, moves)
+            else:
+                to = self._come(number)
                 moves[number] = dataclasses.replace(known, to=to, converted=number in self.converted)
-            elif to:
-                moves[number] = Move(number, "", to, bool(self._pods[number].node), number in self.converted, 0)
 
     def _wait(self, number: int, reason: Reason) -> None:
         if number not in self.reasons:

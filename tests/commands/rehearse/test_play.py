@@ -369,6 +369,13 @@ def test_pods_that_wait_today_do_not_count_against_the_migration() -> None:
     assert found.best.cost == Cost(0, 0, 0, 1)
 
 
+def test_a_pod_that_waits_is_created_again_when_its_namespace_is_converted() -> None:
+    found = rehearsal(node("n1"), *driver_nodes("d"), *pods("big", "", count=16), *pods("x", "n1"))
+    [first, second] = found.best.steps[0].moves
+    assert (str(found.pods[first.pod]), first.origin, first.to, first.paused) == ("team-a/big-0", "", "d", False)
+    assert (str(found.pods[second.pod]), second.to, second.paused) == ("team-a/x-0", "n1", True)
+
+
 def test_devices_of_the_scheduler_extension_are_shown_where_the_annotation_has_them() -> None:
     placed = pods("x", "n1", annotations={"AWS_NEURON_IDS": "4,5,6,7"})
     found = rehearsal(node("n1"), *placed, *pods("y", "n1"), choice=RehearsalChoice(pictures=True))

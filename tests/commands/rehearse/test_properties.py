@@ -56,9 +56,13 @@ def test_no_pod_is_lost_and_no_device_given_twice(parts: list[tuple[int, list[in
     scene = gathered(*objects(parts)).scene()
     player = Player(scene)
     check(scene, player)
+    where = {number: pod.node for number, pod in enumerate(scene.pods) if pod.node}
     for group in scene.groups:
-        player.move(group)
+        step = player.move(group)
         check(scene, player)
+        # The moves of the steps tell where every pod is.
+        where |= {each.pod: each.to for each in step.moves}
+        assert {number: name for number, name in where.items() if name and number not in player.ended} == player.where
     again = Player(scene)
     order = [group.name for group in scene.groups]
     assert again.play(order) == Player(scene).play(order)
