@@ -128,17 +128,21 @@ def free_devices(hardware: Hardware, model: AllocatorNode) -> list[AllocatorDevi
 def catalogue_hardware(catalogue: Catalogue) -> Iterator[tuple[str, Hardware]]:
     """The devices that the driver will publish on a node, by instance type."""
     found: dict[str, list[AllocatorDevice]] = {entry.name: [] for entry in catalogue}
-    for shape in catalogue_shapes(catalogue):
+    shapes = list(catalogue_shapes(catalogue))
+    # Only a device that stands for the whole node shares counters with others.
+    whole = {shape.instance_type for shape in shapes if shape.resource_type != names.RESOURCE_TYPE_DEVICE}
+    for shape in shapes:
         devices = found[shape.instance_type]
         single = shape.resource_type == names.RESOURCE_TYPE_DEVICE
         # The device that stands for the whole node comes last, and consumes all others.
         used = [len(devices)] if single else range(len(devices))
-        counters = {f"{_COUNTED}{each}": 1 for each in used}
+        counters = {f"{_COUNTED}{each}": 1 for each in used} if shape.instance_type in whole else {}
         capacity = dict(_shape_capacities(shape.capacity, shape.shares))
         name = f"neuron-device-{len(devices)}" if single else "neuron-node"
         devices.append(AllocatorDevice(name, shape.fixed, shape.shared, capacity, counters))
     for instance_type, devices in found.items():
-        yield instance_type, Hardware(tuple(devices), {f"{_COUNTED}{each}": 1 for each in range(len(devices))})
+        numbers = range(len(devices)) if instance_type in whole else ()
+        yield instance_type, Hardware(tuple(devices), {f"{_COUNTED}{each}": 1 for each in numbers})
 
 
 def _shape_capacities(

@@ -104,10 +104,11 @@ def as_list(items: Iterable[Object]) -> str:
 
 
 def gathered(*items: Object, **settings: Any) -> Gathering:
-    """The cluster of objects."""
+    """The cluster of objects. `version`: of Kubernetes; others are settings."""
     options = settings.pop("options", None) or trainium(families=())
+    version = settings.pop("version", "v1.36.3")
     inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, everything=True)
-    found, problems = from_files(inputs, GatheringSettings(options, **settings), "v1.36.3", NOW, lambda: None)
+    found, problems = from_files(inputs, GatheringSettings(options, **settings), version, NOW, lambda: None)
     assert problems == []
     return found
 
