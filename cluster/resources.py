@@ -28,6 +28,8 @@ VALIDATING_CONFIGURATIONS: Final = Resource("admissionregistration.k8s.io", "v1"
 SELF_ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews")
 
+POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets")
+
 VERTICAL_POD_AUTOSCALERS: Final = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers")
 
 DEVICE_CLASSES: Final = Resource(RESOURCE_GROUP, "v1", "deviceclasses")

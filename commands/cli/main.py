@@ -18,10 +18,15 @@ _COMMANDS: Final = {
     "cordon": ("commands.cli.cordon", "Keep new claims off a node's devices, or off one device."),
     "drain": ("commands.cli.cordon", "Cordon devices and evict the pods that use them; without --yes, show which."),
     "explain": ("commands.cli.explain", "Explain what becomes of a pod, where it could run, and why it does not run."),
+    "fit": ("commands.cli.rehearse", "Show where one more pod fits: now, after pods end, after pods move."),
     "validate": ("commands.cli.validate", "Check manifests offline, before they are applied."),
     "map": ("commands.cli.map", "Show which Neuron devices there are, and who holds them."),
     "policy": ("commands.cli.policy", "Check, test, explain and export policy files."),
     "probe": ("commands.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
+    "rehearse": (
+        "commands.cli.rehearse",
+        "Play the migration of a cluster: what moves, waits and why, before anything is touched.",
+    ),
     "report": ("commands.cli.report", "Report on workloads with plugin resources: what they become, what blocks them."),
     "status": ("commands.cli.status", "Check an installation in a cluster."),
     "templates": (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.claims.device_index import CompiledSelector
+from neuron import names
 from neuron.allocator.search import (
     AllocatorAlternative,
     AllocatorCapacity,
@@ -22,7 +23,8 @@ from neuron.api import slices, stored_claims
 from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
 from neuron.api.configs import ConfigEntry, ConfigSource, decode_object
 from neuron.api.slices import PublishedDevice, Slice
-from neuron.hardware.device_shapes import Value, qualified
+from neuron.hardware.device_shapes import Value, catalogue_shapes, qualified
+from neuron.hardware.instances import Catalogue
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
 from policies.selectors.engine import DeviceSelectors
@@ -31,6 +33,8 @@ _STANDS_STILL: Final = 0.0
 JOINT: Final = ":"
 """Between claim and request, where a pod has several claims; no name contains it."""
 _MOST_REMEMBERED: Final = 200_000
+_COUNTED: Final = "device/"
+_RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
 
 
 class UnknownClassError(Exception):
@@ -107,6 +111,51 @@ def result_of(entry: stored_claims.Result) -> AllocatorResult:
     """One device that a claim has."""
     consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
     return AllocatorResult(entry.request, entry.device, consumed, bool(entry.admin_access))
+
+
+def free_devices(hardware: Hardware, model: AllocatorNode) -> list[AllocatorDevice]:
+    """The single devices that a claim can get whole. `model`: of the hardware, with what claims hold."""
+    return [
+        device
+        for device in hardware.devices
+        if device.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE
+        if not model.in_use(device) and not model.consumed(device)
+        if not any(taint.prevents for taint in device.taints)
+        if all(model.left(name) >= amount for name, amount in device.counters.items())
+    ]
+
+
+def catalogue_hardware(catalogue: Catalogue) -> Iterator[tuple[str, Hardware]]:
+    """The devices that the driver will publish on a node, by instance type."""
+    found: dict[str, list[AllocatorDevice]] = {entry.name: [] for entry in catalogue}
+    shapes = list(catalogue_shapes(catalogue))
+    # Only a device that stands for the whole node shares counters with others.
+    whole = {shape.instance_type for shape in shapes if shape.resource_type != names.RESOURCE_TYPE_DEVICE}
+    for shape in shapes:
+        devices = found[shape.instance_type]
+        single = shape.resource_type == names.RESOURCE_TYPE_DEVICE
+        # The device that stands for the whole node comes last, and consumes all others.
+        used = [len(devices)] if single else range(len(devices))
+        counters = {f"{_COUNTED}{each}": 1 for each in used} if shape.instance_type in whole else {}
+        capacity = dict(_shape_capacities(shape.capacity, shape.shares))
+        name = f"neuron-device-{len(devices)}" if single else "neuron-node"
+        devices.append(AllocatorDevice(name, shape.fixed, shape.shared, capacity, counters))
+    for instance_type, devices in found.items():
+        numbers = range(len(devices)) if instance_type in whole else ()
+        yield instance_type, Hardware(tuple(devices), {f"{_COUNTED}{each}": 1 for each in numbers})
+
+
+def _shape_capacities(
+    quantities: Mapping[str, str], shares: Iterable[int] | None
+) -> Iterator[tuple[str, AllocatorCapacity]]:
+    for name, quantity in quantities.items():
+        short, value = name.removeprefix(f"{names.DRIVER}/"), int(parse_amount(quantity))
+        if shares is None:
+            yield short, AllocatorCapacity(value)
+        elif short == names.CAPACITY_CORES:
+            yield short, AllocatorCapacity(value, tuple(shares))
+        else:
+            yield short, AllocatorCapacity(value, default=0)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------

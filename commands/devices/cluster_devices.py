@@ -48,6 +48,7 @@ class ClusterDevices:
     Attributes:
         nodes: all Nodes.
         pods: pods that use Neuron devices.
+        claims: all ResourceClaims.
         catalogue: instance types.
         loads: what pods request of their nodes; None: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
@@ -64,6 +65,7 @@ class ClusterDevices:
         """
         self.nodes: Final = items(seen.nodes)
         self.pods: Final = items(seen.pods)
+        self.claims: Final = items(seen.claims)
         self.catalogue: Final = catalogue
         self.loads: Final = seen.loads
         version = _VERSION.match(kubernetes)
@@ -75,7 +77,7 @@ class ClusterDevices:
             self._slices[each.node].append(each)
         self._held: defaultdict[str, list[AllocatorResult]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
-        for claim in items(seen.claims):
+        for claim in self.claims:
             self._hold(claim)
         self.map: Final = device_map.build(seen, catalogue)
         self._maps = {node.name: node for node in self.map.nodes}

@@ -93,24 +93,27 @@ class Assessor:
         neuron_nodes: NeuronNodes | None = None,
         places: Places | None = None,
         counted_classes: Collection[str] = (),
+        *,
+        past_shadow: bool = True,
     ) -> None:
         """Prepare.
 
         Args:
-            options: as for the webhook; the mode becomes `convert`.
+            options: as for the webhook; with `past_shadow` the mode becomes `convert`.
             view: of the files, or of the cluster.
             policies: that steer conversion, or None.
             neuron_nodes: the cluster's nodes, or None.
             places: the same nodes, as pods find place on them.
             counted_classes: DeviceClasses whose claims Kueue is known to count.
+            past_shadow: whether to decide as if shadow mode were `convert`.
         """
-        self._options = dataclasses.replace(options, mode=Mode.CONVERT)
+        self._options = dataclasses.replace(options, mode=Mode.CONVERT) if past_shadow else options
         self._view = view
         self._neuron_nodes = neuron_nodes
         self._places = places
         self._needs: dict[int, tuple[Decision, PodNeed | None]] = {}
         self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
-        self._decider = Decider(self._options, view, policies, past_shadow=True, counted_classes=counted_classes)
+        self._decider = Decider(self._options, view, policies, past_shadow=past_shadow, counted_classes=counted_classes)
         self._amounts: dict[str, Devices] = {}
         self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 

@@ -60,32 +60,42 @@ class ClusterInputs:
 
     async def read(self, builder: ReportBuilder) -> None:
         """Read all workloads, and what policies judge. What cannot be read becomes a note of the report."""
-        for kind, served in _ordered(await self._kinds(builder)):
-            await self._read(kind, served, builder)
+        await self.read_workloads(builder.take, builder.problems.append)
         if builder.audits:
             for name, resource in _JUDGED.items():
                 await self._judge(name, resource, builder)
 
-    async def _kinds(self, builder: ReportBuilder) -> Mapping[Kind, ServedKind]:
+    async def read_workloads(self, take: Callable[[Found], None], problem: Callable[[ReadProblem], None]) -> None:
+        """Read all workloads, pods last. `problem` is called with what cannot be read."""
+        for kind, served in _ordered(await self._kinds(problem)):
+            await self._read(kind, served, take, problem)
+
+    async def _kinds(self, problem: Callable[[ReadProblem], None]) -> Mapping[Kind, ServedKind]:
         known = {kind: ServedKind(resource, True, frozenset()) for kind, resource in _CORE.items()}
         try:
             return {**await served_kinds(self.server), **known}
         except ApiServerError as error:
             self.complete = False
-            builder.problems.append(ReadProblem("/apis", 0, 0, f"only pods are read: {error}"))
+            problem(ReadProblem("/apis", 0, 0, f"only pods are read: {error}"))
             return known
 
-    async def _read(self, kind: Kind, served: ServedKind, builder: ReportBuilder) -> None:
+    async def _read(
+        self,
+        kind: Kind,
+        served: ServedKind,
+        take: Callable[[Found], None],
+        problem: Callable[[ReadProblem], None],
+    ) -> None:
         if self.namespace and not served.namespaced:
             return
 
-        def take(raw: bytes) -> None:
-            builder.take(Found(kind[0], served.resource.version, kind[1], raw))
+        def found(raw: bytes) -> None:
+            take(Found(kind[0], served.resource.version, kind[1], raw))
 
-        def tell(problem: str) -> None:
-            builder.problems.append(ReadProblem(served.resource.plural, 0, 0, problem.rstrip(".")))
+        def tell(text: str) -> None:
+            problem(ReadProblem(served.resource.plural, 0, 0, text.rstrip(".")))
 
-        await self._list(served.resource, take, tell)
+        await self._list(served.resource, found, tell)
 
     async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
         if self.namespace and kind == "DeviceClass":

@@ -61,8 +61,9 @@ _decode_item: Final = msgspec.json.Decoder(_Item).decode
 
 
 class _InputReader:
-    def __init__(self, step: Callable[[], None], *, lines: bool) -> None:
+    def __init__(self, step: Callable[[], None], *, lines: bool, everything: bool) -> None:
         self._lines = lines
+        self._everything = everything
         self._step = step
         self._slow: list[str | GivenManifests] = []
         self.found: list[Found] = []
@@ -77,7 +78,8 @@ class _InputReader:
         for name, opened in inputs([each for each in given if isinstance(each, str)], _COMMAND):
             try:
                 with opened() as content:
-                    if name != STDIN and len(content.read(LONG)) == LONG:
+                    # Where all of its objects are kept, item by item takes more memory than JSON as it is.
+                    if name != STDIN and not self._everything and len(content.read(LONG)) == LONG:
                         content.seek(0)
                         if recognise(content) is not None:
                             self._slow.append(name)  # It is read item by item.
@@ -121,7 +123,8 @@ class _InputReader:
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
         # The inventory ignores all others. A policy may have the template that an object names.
-        if not readable or pods.may_concern_us(raw) or any(word in raw for word in _NAMES_TEMPLATE):
+        kept = self._everything or not readable or pods.may_concern_us(raw)
+        if kept or any(word in raw for word in _NAMES_TEMPLATE):
             self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
     def _read_json(self, name: str, content: bytes) -> bool:
@@ -161,15 +164,18 @@ def _placed(manifest: Manifest) -> dict[str, object]:
     return {**manifest.data, "metadata": {**metadata, "namespace": manifest.written_namespace}}
 
 
-def read_files(given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False) -> FileInputs:
+def read_files(
+    given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False, everything: bool = False
+) -> FileInputs:
     """Read all files, each one once.
 
     Args:
         given: files, directories, `-` for standard input, and what another program printed.
         step: is called after each document.
         lines: whether lines of fields will be asked for; that keeps every document in memory.
+        everything: whether objects are kept that do not name Neuron resources, such as Nodes.
     """
-    reader = _InputReader(step, lines=lines)
+    reader = _InputReader(step, lines=lines, everything=everything)
     reader.read(given)
     found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
     documents = reader.documents

@@ -187,6 +187,11 @@ class Inventory:
             seen.add(root.uid)
             yield Root(found, root, root.uid, running=found.kind == "Pod")
 
+    def root_of(self, uid: str) -> Owner | None:
+        """The last controller above an object; None if it has none, or is not among those that were taken."""
+        owner = self._owners.get(uid)
+        return self._root_of(owner) if owner else None
+
     def pods_of(self) -> Callable[[str], PodsNow]:
         """A function from the uid of a workload to its pods. Call it after all objects were taken."""
         sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -6,7 +6,7 @@ CPU, memory and the pods of other workloads are not judged.
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from checks.claims.device_index import SelectorError
@@ -17,26 +17,16 @@ from commands.devices.allocator_inputs import (
     PodClaim,
     Selects,
     UnknownClassError,
+    catalogue_hardware,
+    free_devices,
     read_demand,
 )
 from commands.devices.cluster_devices import ClusterDevices
 from conversion.claims.candidates import labels_of
-from neuron import names
-from neuron.allocator.search import (
-    AllocatorCapacity,
-    AllocatorClaim,
-    AllocatorDevice,
-    AllocatorNode,
-    SearchTooLongError,
-)
+from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.nodes import Node
-from neuron.hardware.device_shapes import catalogue_shapes, qualified
-from neuron.hardware.instances import Catalogue, InstanceType
-from neuron.quantities import parse_amount
-
-_COUNTED: Final = "device/"
-_RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
+from neuron.hardware.instances import InstanceType
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,15 +78,7 @@ class _OpenNode:
         return found
 
     def _count(self) -> int:
-        model = self._model
-        return sum(
-            device.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE
-            and not model.in_use(device)
-            and not model.consumed(device)
-            and not any(taint.prevents for taint in device.taints)
-            and all(model.left(name) >= amount for name, amount in device.counters.items())
-            for device in self._hardware.devices
-        )
+        return len(free_devices(self._hardware, self._model))
 
 
 class Places:
@@ -110,7 +92,7 @@ class Places:
         self._claims: dict[PodNeed, AllocatorClaim | None] = {}
         self._fits: dict[PodNeed, Fit] = {}
         self._empty: dict[tuple[PodNeed, str], bool] = {}
-        self._by_type = dict(_catalogue_hardware(cluster.catalogue))
+        self._by_type = dict(catalogue_hardware(cluster.catalogue))
         # A node of a Neuron type may have neither driver nor device plugin now.
         self._neuron = [node for node in cluster.nodes if self._is_neuron(node)]
         self._open: dict[str, _OpenNode] = {}
@@ -235,30 +217,3 @@ def _allocates(model: AllocatorNode, claim: AllocatorClaim, *, unknown: bool = F
         return model.allocate(claim) is not None
     except (SearchTooLongError, SelectorError):
         return unknown
-
-
-def _catalogue_hardware(catalogue: Catalogue) -> Iterator[tuple[str, Hardware]]:
-    """The devices that the driver will publish on a node, by instance type."""
-    found: dict[str, list[AllocatorDevice]] = {entry.name: [] for entry in catalogue}
-    for shape in catalogue_shapes(catalogue):
-        devices = found[shape.instance_type]
-        single = shape.resource_type == names.RESOURCE_TYPE_DEVICE
-        # The device that stands for the whole node comes last, and consumes all others.
-        used = [len(devices)] if single else range(len(devices))
-        counters = {f"{_COUNTED}{each}": 1 for each in used}
-        capacity = dict(_capacities(shape.capacity, shape.shares))
-        name = f"neuron-device-{len(devices)}" if single else "neuron-node"
-        devices.append(AllocatorDevice(name, shape.fixed, shape.shared, capacity, counters))
-    for instance_type, devices in found.items():
-        yield instance_type, Hardware(tuple(devices), {f"{_COUNTED}{each}": 1 for each in range(len(devices))})
-
-
-def _capacities(quantities: Mapping[str, str], shares: Iterable[int] | None) -> Iterator[tuple[str, AllocatorCapacity]]:
-    for name, quantity in quantities.items():
-        short, value = name.removeprefix(f"{names.DRIVER}/"), int(parse_amount(quantity))
-        if shares is None:
-            yield short, AllocatorCapacity(value)
-        elif short == names.CAPACITY_CORES:
-            yield short, AllocatorCapacity(value, tuple(shares))
-        else:
-            yield short, AllocatorCapacity(value, default=0)

@@ -15,7 +15,8 @@ from commands.report.places import Places
 Quotas = Callable[[str], Mapping[str, int] | None]
 """Limits of a namespace's ResourceQuotas on devices, by the name in `spec.hard`; None: not known."""
 
-_QUOTA: Final = "{device_class}.deviceclass.resource.k8s.io/devices"
+QUOTA: Final = "{device_class}.deviceclass.resource.k8s.io/devices"
+"""Name of a DeviceClass in `spec.hard` of a ResourceQuota."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,9 +46,16 @@ def steps(workloads: Iterable[Workload], around: PlanInputs) -> tuple[MigrationS
         for namespace, members in by_namespace.items()
         if (draft := _draft(namespace, members, around)).workloads or draft.blocked
     ]
-    drafts.sort(key=lambda each: (not each.ready, each.before.devices + each.before.cores, each.namespace))
+    drafts.sort(key=lambda each: namespace_order(each.namespace, by_namespace[each.namespace]))
     moving = {draft.namespace: [each for each in by_namespace[draft.namespace] if _moves(each)] for draft in drafts}
     return tuple(_with_nodes(drafts, moving, around))
+
+
+def namespace_order(namespace: str, members: Iterable[Workload]) -> tuple[bool, int, str]:
+    """By what namespaces are sorted: those without obstacles first, of those the ones with the fewest devices."""
+    found = tuple(members)
+    before = total(each.before for each in found if _moves(each))
+    return any(each.blocked for each in found), before.devices + before.cores, namespace
 
 
 def _moves(workload: Workload) -> bool:
@@ -72,7 +80,7 @@ def _draft(namespace: str, members: Sequence[Workload], around: PlanInputs) -> M
 
 
 def _quota_note(namespace: str, after: Devices, around: PlanInputs) -> str:
-    name = _QUOTA.format(device_class=around.device_class)
+    name = QUOTA.format(device_class=around.device_class)
     allowed = (around.quotas(namespace) or {}).get(name)
     if allowed is None or allowed >= after.devices:
         return ""

@@ -39,23 +39,39 @@ _PROSPECTS: Final = {
 
 
 def as_html(report: Report) -> str:
-    style, script = _asset("page.css"), _asset("page.js")
+    title, made = f"Neuron workloads of {report.origin}", f"{report.made}, neuron-dra {report.version}"
+    return whole_page(title, made, ("workloads", "Skip to the workloads"), _main(report), asset("page.js"))
+
+
+def whole_page(
+    title: str, made: str, skip: tuple[str, str], main: Iterable[str], script: str, style: str = "", data: bytes = b"{}"
+) -> str:
+    """A page with the style of reports.
+
+    Args:
+        skip: id and text of the link that skips what comes before.
+        main: lines of the page, escaped.
+        style: more of it.
+        data: JSON that the script reads from the element `data`; `{}`: none.
+    """
+    style = asset("page.css") + (f"\n{style}" if style else "")
     own = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
     policy = f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
-    made = _text(f"{report.made}, neuron-dra {report.version}")
-    title = _text(f"Neuron workloads of {report.origin}")
+    # `<` would end the script element, or begin a comment in it.
+    content = data.decode().replace("<", "\\u003c")
+    embedded = f'<script type="application/json" id="data">{content}</script>' if data != b"{}" else ""
     return "".join(
         f"{line}\n"
         for line in (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title><style>{style}</style></head><body>",
-            '<a class="skip" href="#workloads">Skip to the workloads</a>',
-            f'<header><h1>{title}</h1><p class="made">{made}</p></header>',
+            f"<title>{as_escaped(title)}</title><style>{style}</style></head><body>",
+            f'<a class="skip" href="#{skip[0]}">{skip[1]}</a>',
+            f'<header><h1>{as_escaped(title)}</h1><p class="made">{as_escaped(made)}</p></header>',
             "<main>",
-            *_main(report),
-            f"</main><script>{script}</script></body></html>",
+            *main,
+            f"</main>{embedded}<script>{script}</script></body></html>",
         )
     )
 
@@ -76,32 +92,32 @@ def _main(report: Report) -> Iterator[str]:
     }
     links = (f'<a href="#{name}">{title}</a>' for name, title in parts.items() if title)
     yield f'<nav aria-label="Parts of the report">{" ".join(links)}</nav>'
-    yield from ("<ul>", *(f"<li>{_text(each)}</li>" for each in tables.summary(report)), "</ul>")
+    yield from ("<ul>", *(f"<li>{as_escaped(each)}</li>" for each in tables.summary(report)), "</ul>")
     yield from _chart(report)
     yield from _filters(report)
     yield from _topics("What blocks", "blocks", blocking, rows)
     yield from _topics("What changes", "changes", changing, rows)
     if report.steps:
         about = [_about("", step.namespace) for step in report.steps]
-        yield from _table("plan", tables.plan(report.steps), about)
+        yield from as_table("plan", tables.plan(report.steps), about)
     about = [
         _about(rows[each.ref], each.ref.namespace, {obstacle.cause for obstacle in each.obstacles})
         for each in report.workloads
     ]
-    yield from _table("workloads", tables.workloads(report.workloads), about)
+    yield from as_table("workloads", tables.workloads(report.workloads), about)
     if report.shadowed:
         about = [_about("", each.namespace) for each in report.shadowed]
-        yield from _table("shadow", tables.shadowed(report.shadowed), about)
+        yield from as_table("shadow", tables.shadowed(report.shadowed), about)
     if report.audit is not None:
-        yield f"<p>{_text(tables.audit_line(report.audit))}</p>"
+        yield f"<p>{as_escaped(tables.audit_line(report.audit))}</p>"
         about = [_about("", each.ref.namespace) for each in report.audit.violations]
-        yield from _table("policies", tables.audit(report.audit), about)
-        yield from (f"<p>Not judged: {_text(each)}</p>" for each in report.audit.unread)
+        yield from as_table("policies", tables.audit(report.audit), about)
+        yield from (f"<p>Not judged: {as_escaped(each)}</p>" for each in report.audit.unread)
     notes = [*report.notes]
     if report.finished:
         notes.append(f"Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended.")
     if notes:
-        yield from ("<h2>Notes</h2><ul>", *(f"<li>{_text(each)}</li>" for each in notes), "</ul>")
+        yield from ("<h2>Notes</h2><ul>", *(f"<li>{as_escaped(each)}</li>" for each in notes), "</ul>")
     yield from _codes(codes)
 
 
@@ -138,7 +154,7 @@ def _filters(report: Report) -> Iterator[str]:
     if menus:
         yield '<form id="filters" hidden>'
         for name, values in menus.items():
-            options = "".join(f"<option>{_text(each)}</option>" for each in values)
+            options = "".join(f"<option>{as_escaped(each)}</option>" for each in values)
             yield f'<label>Only {name} <select name="{name}"><option value="">all</option>{options}</select></label>'
         yield "</form>"
 
@@ -149,8 +165,8 @@ def _about(identifier: str, namespace: str, causes: Iterable[str] | None = None)
 
 
 def _filtered(namespaces: Iterable[str], causes: Iterable[str] | None) -> str:
-    found = f' data-namespace="{_text(json.dumps(sorted(set(namespaces))))}"'
-    return found if causes is None else f'{found} data-cause="{_text(json.dumps(sorted(map(str, causes))))}"'
+    found = f' data-namespace="{as_escaped(json.dumps(sorted(set(namespaces))))}"'
+    return found if causes is None else f'{found} data-cause="{as_escaped(json.dumps(sorted(map(str, causes))))}"'
 
 
 def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Reference, str]) -> Iterable[str]:
@@ -160,12 +176,12 @@ def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Referen
     for each in found:
         about = _filtered((ref.namespace for ref in each.workloads), [each.cause])
         yield (
-            f'<li{about}><p><span class="tag">{_text(each.cause)}</span> {_linked(each.code)},'
-            f" {counted(len(each.workloads), 'workload')}</p><p>{_text(each.message)}</p>"
+            f'<li{about}><p><span class="tag">{as_escaped(each.cause)}</span> {_linked(each.code)},'
+            f" {counted(len(each.workloads), 'workload')}</p><p>{as_escaped(each.message)}</p>"
         )
         if each.fix:
-            yield f'<p class="fix">{_text(each.fix)}</p>'
-        names = [f'<a href="#{rows[ref]}">{_text(str(ref))}</a>' for ref in each.workloads[:_MOST_NAMED]]
+            yield f'<p class="fix">{as_escaped(each.fix)}</p>'
+        names = [f'<a href="#{rows[ref]}">{as_escaped(str(ref))}</a>' for ref in each.workloads[:_MOST_NAMED]]
         more = len(each.workloads) - len(names)
         yield f"<p>{', '.join(names)}{f' and {more:,} more' if more else ''}</p></li>"
     yield "</ul>"
@@ -178,18 +194,18 @@ def _codes(codes: Sequence[str]) -> Iterator[str]:
     yield '<h2 id="codes">Codes</h2>'
     for code in codes:
         found = CODES[code]
-        yield f'<h3 id="{code.lower()}">{code}: {_text(found.title)}</h3>'
-        yield from (f"<p>{_text(each)}</p>" for each in (found.why, found.fix) if each)
+        yield f'<h3 id="{code.lower()}">{code}: {as_escaped(found.title)}</h3>'
+        yield from (f"<p>{as_escaped(each)}</p>" for each in (found.why, found.fix) if each)
 
 
 def _linked(text: str) -> str:
     """The text, with links for codes."""
-    return _CODE.sub(lambda code: f'<a href="#{code[0].lower()}">{code[0]}</a>', _text(text))
+    return _CODE.sub(lambda code: f'<a href="#{code[0].lower()}">{code[0]}</a>', as_escaped(text))
 
 
-def _table(name: str, table: Table, about: Sequence[str] = ()) -> Iterator[str]:
+def as_table(name: str, table: Table, about: Sequence[str] = ()) -> Iterator[str]:
     """A table. `about`: attributes of each row."""
-    yield f'<h2 id="{name}">{_text(table.caption)}</h2>'
+    yield f'<h2 id="{name}">{as_escaped(table.caption)}</h2>'
     if not table.rows:
         yield "<p>None.</p>"
         return
@@ -201,24 +217,26 @@ def _table(name: str, table: Table, about: Sequence[str] = ()) -> Iterator[str]:
     yield f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table id="{name}-table">'
     yield f"<caption>{counted(len(table.rows), 'row')}</caption>"
     kinds = [' class="number"' if at in table.numbers else "" for at in range(len(table.head))]
-    head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, table.head, strict=True))
+    heads = zip(kinds, table.head, strict=True)
+    head = "".join(f'<th scope="col"{kind}>{as_escaped(each)}</th>' for kind, each in heads)
     yield f"<thead><tr>{head}</tr></thead><tbody>"
     for row, attributes in zip(table.rows, about or itertools.repeat("", len(table.rows)), strict=True):
         cells = (
-            f'<td{kind} data-column="{_text(name)}">{(_linked if name in _WITH_CODES else _text)(cell)}</td>'
+            f'<td{kind} data-column="{as_escaped(name)}">{(_linked if name in _WITH_CODES else as_escaped)(cell)}</td>'
             for name, kind, cell in zip(table.head, kinds, row, strict=True)
         )
         yield f"<tr{attributes}>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
 
-def _text(text: str) -> str:
+def as_escaped(text: str) -> str:
     """Text for an element or an attribute. Characters that could reorder other text are shown as spaces."""
     return html.escape("".join(letter if letter.isprintable() else " " for letter in text))
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8").strip()
+def asset(name: str, package: str = "commands.report") -> str:
+    """A file of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8").strip()
 
 
 def _hash(content: str) -> str:

@@ -31,15 +31,15 @@ def as_text(report: Report, style: Style) -> str:
     lines += _topics("What blocks", [each for each in found if each.blocks], width)
     lines += _topics("What changes", [each for each in found if not each.blocks], width)
     if report.steps:
-        lines += ["", *_table(tables.plan(report.steps), width)]
+        lines += ["", *table_lines(tables.plan(report.steps), width)]
     if report.workloads:
-        lines += ["", *_table(tables.grouped_workloads(report.workloads, MOST_ROWS), width)]
+        lines += ["", *table_lines(tables.grouped_workloads(report.workloads, MOST_ROWS), width)]
     if report.shadowed:
-        lines += ["", *_table(tables.shadowed(report.shadowed), width)]
+        lines += ["", *table_lines(tables.shadowed(report.shadowed), width)]
     if report.audit is not None:
         lines += ["", wrapped(f"Policies: {tables.audit_line(report.audit)}", 0, width)]
         if report.audit.violations:
-            lines += ["", *_table(tables.audit(report.audit), width)]
+            lines += ["", *table_lines(tables.audit(report.audit), width)]
         lines += (wrapped(f"Not judged: {each}", 0, width) for each in report.audit.unread)
     if report.finished:
         lines += ["", f"Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended."]
@@ -75,7 +75,7 @@ def _topics(title: str, found: Sequence[Topic], width: int | None) -> Iterable[s
 # --- tables -----------------------------------------------------------------------------------------------------
 
 
-def _table(table: Table, width: int | None) -> Iterator[str]:
+def table_lines(table: Table, width: int | None) -> Iterator[str]:
     """A table. Columns at its end that do not fit are below each row, without those that have nothing to say."""
     heads = [head.upper() for head in table.head]
     rows = [tuple(map(_cell, row)) for row in table.rows[:MOST_ROWS]]

@@ -225,21 +225,22 @@ class Fleet:
             body = resource_slice(name, instance_type)
             body["metadata"]["name"] += f"-{number}" if number else ""
             body["spec"] = {"driver": DRIVER, "nodeName": name, "pool": pool, **content}
-            self._create(body)
+            self.put(body)
         return name
 
     def publish(self, name: str, instance_type: str) -> None:
         """Publish the slice of a node."""
-        self._create(resource_slice(name, instance_type))
+        self.put(resource_slice(name, instance_type))
 
     def publish_interfaces(self, name: str, instance_type: str) -> None:
         """Publish the EFA interfaces of a node, as the network driver does."""
         body = resource_slice(name, instance_type)
         body["metadata"]["name"] = f"{name}-{NETWORK_DRIVER}"
         body["spec"] |= {"driver": NETWORK_DRIVER, "devices": _interfaces(instance_type)}
-        self._create(body)
+        self.put(body)
 
-    def _create(self, body: Object) -> None:
+    def put(self, body: Object) -> None:
+        """Create a ResourceSlice."""
         self.api.create(body)
         self._slices.append(body["metadata"]["name"])
 

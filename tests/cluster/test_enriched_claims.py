@@ -1,7 +1,9 @@
 """Templates with class and count only, as other programs write them, through the shipped configuration."""
 
+import json
 from typing import Any
 
+import httpx
 import pytest
 
 from neuron.hardware.windows import Line
@@ -124,3 +126,39 @@ def test_admin_access_sees_shared_devices_that_are_used_up(
     for node, count in nodes.items():
         api.create(watcher(f"watcher-{node}", "looks", node), namespace)
         assert scheduled_devices(api, namespace, f"watcher-{node}") == list(range(count))
+
+
+def _with_parameter(number: str) -> str:
+    """The text of a template with a number in the config of another driver."""
+    made = template("numbers", 4)
+    opaque = {"driver": "other.example.com", "parameters": {"a": "NUMBER"}}
+    devices = made["spec"]["spec"]["devices"]
+    devices["requests"].append({"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}})
+    devices["config"] = [{"requests": ["nic"], "opaque": opaque}]
+    return json.dumps(made).replace('"NUMBER"', number)
+
+
+def _store(api: Api, namespace: str, text: str) -> httpx.Response:
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+    return api.answer("POST", path, content=text, headers={"content-type": "application/json"})
+
+
+@pytest.mark.usefixtures("webhook", "one_in_use")
+@pytest.mark.parametrize(
+    "number", ["1E-400", "-0", "1.0", "1e3", "0.1000000000000000055511151231257827", "1234567890" * 3]
+)
+def test_numbers_of_other_drivers_keep_their_text(api: Api, namespace: str, number: str) -> None:
+    stored = _store(api, namespace, _with_parameter(number))
+    assert stored.status_code == 201, stored.text
+    assert ENRICHED in stored.text
+    assert f'"parameters":{{"a":{number}}}' in stored.text
+
+
+@pytest.mark.parametrize("number", ["1E400", "-1E400", "1e309"])
+def test_a_number_outside_a_double_is_not_stored_by_the_api_server(api: Api, namespace: str, number: str) -> None:
+    """So the webhook needs no answer to it. Up to 1.36 the API server closes the connection; an error would do, too."""
+    try:
+        stored = _store(api, namespace, _with_parameter(number))
+    except httpx.RemoteProtocolError:
+        return
+    assert stored.is_error

@@ -1,0 +1,365 @@
+"""`neuron-dra rehearse`: the migration of a cluster, played; `neuron-dra fit`: where one more pod fits."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+import os
+from collections import Counter as Counts
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from commands.cli.inputs import (
+    CONVERSION_SETTINGS,
+    REFUSED,
+    UNREADABLE,
+    built,
+    file_policies,
+    filename_option,
+    kustomize_option,
+    load_settings,
+    setting_options,
+)
+from commands.cli.streams import Counter, write
+from runtime import console
+
+if TYPE_CHECKING:
+    from commands.objects.manifest_files import GivenManifests
+    from commands.rehearse.gather import Gathering, GatheringSettings
+    from commands.rehearse.model import Rehearsal
+    from commands.report.build import Heading
+    from commands.report.file_inputs import FileInputs
+    from commands.report.inventory import Found
+    from runtime.terminal import Style
+    from webhook.server.settings import WebhookSettings
+
+_COLUMNS: Final = 100
+_MOST_SPARES: Final = 1000
+
+
+def _spare(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for value in values:
+        kind, separator, count = value.partition("=")
+        number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
+        if not kind or not separator or not 0 < number <= _MOST_SPARES:
+            raise click.BadParameter(f"{value[:100]!r} is not TYPE=N, such as trn2.48xlarge=1, with N from 1 to 1000")
+        found[kind] = found.get(kind, 0) + number
+    return found
+
+
+def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(each.strip() for each in (value or "").split(",") if each.strip())
+
+
+@click.command
+@filename_option("play", "a cluster")
+@kustomize_option("play")
+@cluster_options
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    type=namespace_name,
+    metavar="NAME",
+    help="Convert only this namespace; the others stay on the device plugin. May be repeated. Default: all.",
+)
+@click.option(
+    "--spare",
+    "spares",
+    multiple=True,
+    callback=_spare,
+    metavar="TYPE=N",
+    help="Play with N more nodes of this instance type, which have the driver from the start. May be repeated.",
+)
+@click.option(
+    "--order",
+    callback=_names,
+    metavar="GROUP,...",
+    help="Move the node groups in this order, those that are left out last. Default: the best order is searched.",
+)
+@click.option(
+    "--group-label",
+    default="",
+    metavar="KEY",
+    help="Label by which nodes form groups. Default: the labels of EKS, eksctl, Karpenter and SageMaker; without one,"
+    " the instance type.",
+)
+@click.option("--details", is_flag=True, help="With -o text: every pod of every step.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="text: for a terminal; json: for programs; html: one page that needs nothing else.",
+)
+@setting_options("mode", *CONVERSION_SETTINGS)
+@click.pass_context
+def rehearse(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    directories: tuple[str, ...],
+    cluster: ClusterChoice,
+    namespaces: tuple[str, ...],
+    spares: dict[str, int],
+    order: tuple[str, ...],
+    group_label: str,
+    output: str,
+    *,
+    details: bool,
+    **flags: object,
+) -> None:
+    """Play the migration of a cluster from the device plugin to the driver, without touching it.
+
+    Node group by node group, as docs/migrate.md does it: cordon, drain, plugin off, driver on, and all pods again
+    through the webhook's decision. Shows at each step which pods move, wait and why, what is free, and whether the step
+    can go back; how many spare nodes it takes so that nothing waits; and the best order. Nothing is changed. Without
+    files, a cluster is read; files are what `kubectl get -A -o yaml` prints of Nodes, Pods and more, or manifests.
+
+    Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
+    """
+    from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
+    from commands.rehearse.rehearsing import rehearse as play
+    from commands.rehearse.search import NoSuchTypeError
+
+    if (filenames or directories) and cluster.is_chosen:
+        raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
+    source = _Source.of(filenames, directories, cluster)
+    gathered, problems, origin = source.read(_settings(flags, namespaces, group_label), live=source.files is None)
+    choice = RehearsalChoice(spares, order, pictures=output == "html")
+    counter = Counter("groups")
+    counter.phase("played")
+    try:
+        made = play(gathered, choice, _heading(origin), problems, counter.step)
+    except UnknownGroupError as error:
+        raise click.BadParameter(f"{error}.", param_hint="'--order'") from error
+    except NoSuchTypeError as error:
+        message = f"{str(error)!r} is no instance type with Neuron devices: `neuron-dra types` lists them."
+        raise click.BadParameter(message, param_hint="'--spare'") from error
+    finally:
+        counter.clear()
+    write(_rendered(made, output, details=details))
+    context.exit(UNREADABLE if problems else 0 if made.well else REFUSED)
+
+
+def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
+    if output == "json":
+        from commands.rehearse.render_json import as_json
+
+        return as_json(made)
+    if output == "html":
+        from commands.rehearse.render_html import as_html
+
+        return as_html(made)
+    from commands.rehearse.render_text import as_text
+
+    return as_text(made, _style(), details=details)
+
+
+def _style() -> "Style":
+    # Also in a pipe: `| less` shows what the terminal would.
+    width = console.width() or _COLUMNS
+    return dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
+
+
+def _heading(origin: str) -> "Heading":
+    from importlib.metadata import version
+
+    from commands.report.build import Heading
+
+    return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """Settings of a run: those of the webhook, and what is converted."""
+
+    chosen: "WebhookSettings"
+    settings: "GatheringSettings"
+
+
+def _settings(flags: dict[str, object], namespaces: tuple[str, ...] = (), group_label: str = "") -> _Asked:
+    from commands.rehearse.gather import GatheringSettings
+
+    chosen = load_settings(flags)
+    return _Asked(
+        chosen,
+        GatheringSettings(
+            chosen.conversion(),
+            file_policies(chosen),
+            past_shadow=flags.get("mode") is None,
+            converting=frozenset(namespaces) if namespaces else None,
+            group_label=group_label,
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the cluster is read from: files with Nodes, or an API server.
+
+    Attributes:
+        files: what was read of files; None: none were given.
+        names: of the files.
+    """
+
+    cluster: ClusterChoice
+    files: "FileInputs | None" = None
+    names: str = ""
+
+    @classmethod
+    def of(cls, filenames: Sequence[str], directories: Sequence[str], cluster: ClusterChoice) -> "_Source":
+        """Read the files."""
+        given: list[str | GivenManifests] = [*filenames, *built(directories)]
+        if not given:
+            return cls(cluster)
+        from commands.report.file_inputs import read_files
+
+        counter = Counter("objects")
+        try:
+            inputs = read_files(given, counter.step, everything=True)
+        finally:
+            counter.clear()
+        return cls(
+            cluster,
+            inputs,
+            ", ".join(Path(each).name or each if isinstance(each, str) else each.name for each in given),
+        )
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the files have Nodes."""
+        from commands.rehearse.reads import NODE
+
+        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
+
+    def read(self, asked: _Asked, *, live: bool) -> "tuple[Gathering, list[str], str]":
+        """The cluster, what could not be read of it, and its name.
+
+        Raises:
+            CannotLookError: it cannot be read.
+        """
+        counter = Counter("objects")
+        try:
+            if live or self.files is None:
+                return asyncio.run(self._live(asked, counter))
+            from commands.rehearse.reads import from_files
+
+            counter.phase("assessed")
+            kubernetes = asked.chosen.kubernetes_version or ""
+            now = dt.datetime.now(dt.UTC)
+            gathered, problems = from_files(self.files, asked.settings, kubernetes, now, counter.step)
+        finally:
+            counter.clear()
+        return gathered, problems, self.names
+
+    async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
+        # The client takes 70 MiB: imported only if there is a cluster.
+        from cluster.from_lists import read_cluster
+        from commands.objects.file_store import FileStore
+        from commands.rehearse.reads import CannotPlayError, from_cluster
+        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+
+        async with connected(self.cluster) as server:
+            try:
+                store = FileStore(below=await read_cluster(server, server.address))
+                gathered, problems = await from_cluster(
+                    server, server.address, asked.settings, store, _progress(counter)
+                )
+            except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
+                raise CannotLookError(str(error)) from error
+        return gathered, problems, server.address
+
+
+def _progress(counter: Counter) -> Callable[[object, int], None]:
+    """Count the objects of lists, page by page."""
+    counted: Counts[object] = Counts()
+
+    def progress(resource: object, count: int) -> None:
+        for _ in range(count - counted[resource]):
+            counter.step()
+        counted[resource] = count
+
+    return progress
+
+
+# --- fit --------------------------------------------------------------------------------------------------------
+
+
+@click.command
+@filename_option("fit: the first object with pods; and with Nodes, the cluster", "--count, or a cluster")
+@kustomize_option("fit")
+@cluster_options
+@click.option("-n", "--namespace", type=namespace_name, default="default", metavar="NAME", help="Namespace of the pod.")
+@click.option("--count", type=click.IntRange(1, 1024), metavar="N", help="A pod that requests N devices.")
+@click.option("--type", "kind", metavar="TYPE", default="", help="On nodes of this instance type or family.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text: for a terminal; json: for programs.",
+)
+@setting_options("mode", *CONVERSION_SETTINGS)
+@click.pass_context
+def fit(
+    context: click.Context,
+    /,
+    filenames: tuple[str, ...],
+    directories: tuple[str, ...],
+    cluster: ClusterChoice,
+    namespace: str,
+    count: int | None,
+    kind: str,
+    output: str,
+    **flags: object,
+) -> None:
+    """Show where one more pod fits: now, after which pods end, and after moving which pods, the fewest.
+
+    The pod is the first one of the files, or one that requests --count devices. It is judged with claims on nodes of
+    the driver, and as it is on nodes of the device plugin. The cluster is that of the files if they have Nodes. Nothing
+    is changed: moves are a list for you.
+
+    Exit codes: 0; 1 if it fits nowhere now, or is denied; 2 if an input or the cluster cannot be read.
+    """
+    source = _Source.of(filenames, directories, cluster)
+    if count is None and source.files is None:
+        raise click.UsageError("Name what to fit: --count N, with --type, or -f with a pod or workload.")
+    if source.has_nodes and cluster.is_chosen:
+        raise click.UsageError("The files have Nodes: without --kubeconfig and --context they are the cluster.")
+    asked = _settings(flags)
+    demand = None if count is None else _counted(count, kind, namespace, asked.settings)
+    gathered, problems, origin = source.read(asked, live=not source.has_nodes)
+    from commands.rehearse.fit_text import as_json, as_text
+    from commands.rehearse.rehearsing import NothingToFitError, fits
+
+    candidates = [demand] if demand is not None else [] if source.files is None else list(source.files.found)
+    try:
+        found = fits(gathered, candidates)
+    except NothingToFitError as error:
+        raise click.UsageError(f"{error}.") from error
+    write(as_json(found, origin, problems) if output == "json" else as_text(found, origin, problems, _style()))
+    unread = problems or (source.files is not None and source.files.faults)
+    context.exit(UNREADABLE if unread else 0 if found.fits else REFUSED)
+
+
+def _counted(count: int, kind: str, namespace: str, settings: "GatheringSettings") -> "Found":
+    """A pod that requests devices of an instance type or family.
+
+    Raises:
+        click.BadParameter: there is no such type.
+    """
+    from commands.rehearse.rehearsing import pod_of, types_of
+
+    types = types_of(settings, kind)
+    if kind and not types:
+        message = f"{kind[:100]!r} is no instance type or family with Neuron devices: `neuron-dra types` lists them."
+        raise click.BadParameter(message, param_hint="'--type'")
+    return pod_of(count, types, namespace)

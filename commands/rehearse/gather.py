@@ -1,0 +1,617 @@
+"""Makes the scene of a rehearsal from the objects of a cluster. Pure.
+
+Workloads are taken first, then pods: each pod that uses Neuron devices is judged by the webhook's own decision
+(`commands.report.assess`), equal pods once. Workloads without pods, as in a folder of manifests, get pods, which are
+placed as the scheduler would.
+"""
+
+import dataclasses
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from checks.claims.device_index import SelectorError
+from cluster.store import Store
+from commands.cluster.listing import Object
+from commands.devices.allocator_inputs import (
+    Hardware,
+    PodClaim,
+    Selects,
+    UnknownClassError,
+    catalogue_hardware,
+    read_demand,
+    result_of,
+)
+from commands.devices.cluster_devices import ClusterDevices
+from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
+from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Results
+from commands.rehearse.play import RehearsalScene
+from commands.rehearse.search import NoSuchTypeError, like
+from commands.rehearse.world import DRIVER, PLUGIN, DeviceModel, PlayedNode, World, amounts_of, with_scores
+from commands.report.assess import Assessment, Assessor, NotReadableError
+from commands.report.inventory import Found, Inventory, Root
+from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
+from commands.report.places import Places, PodNeed
+from commands.report.plan import QUOTA, namespace_order
+from commands.status.lines import counted, listed
+from conversion.asks.conversion_context import ConversionOptions
+from conversion.claims.candidates import labels_of
+from conversion.claims.containers import basic_requests, scheduled
+from conversion.objects import pods as pod_views
+from neuron import names
+from neuron.allocator.search import AllocatorClaim
+from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping, mappings, text
+from neuron.api.nodes import Node
+from neuron.api.stored_claims import StoredClaim
+from neuron.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from commands.objects.file_policies import FilePolicies
+
+GROUP_LABELS: Final = (
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    *names.KARPENTER_POOL_LABELS,
+    "sagemaker.amazonaws.com/instance-group-name",
+    "node.kubernetes.io/instancegroup",
+)
+"""Labels of node groups, the first that a node has."""
+_ENDED: Final = ("Succeeded", "Failed")
+_LWS: Final = "leaderworkerset.sigs.k8s.io/name"
+_LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+_REVISIONS: Final = (
+    "pod-template-hash",
+    "controller-revision-hash",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+)
+_KEEP: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
+"""Annotations by which a pod asks not to be evicted. `kubectl drain` does not read them."""
+_PLACED: Final = "AWS_NEURON_IDS"
+"""Annotation in which the scheduler extension writes the devices of a pod."""
+_IDS: Final = re.compile(r"[0-9]{1,3}(?:\s*,\s*[0-9]{1,3})*", re.ASCII)
+_SELECTION: Final = ("nodeSelector", "affinity", "tolerations")
+_CONTAINERS: Final = ("initContainers", "containers")
+_FIELDS: Final = ("name", "resources", "restartPolicy", "env")
+_WAITING: Final = (Cause.QUEUE, Cause.KARPENTER, Cause.SELECTION)
+_MOST_SYNTHETIC: Final = 100_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GatheringSettings:
+    """What the user chose.
+
+    Attributes:
+        options: of conversion.
+        policies: that steer it, or None.
+        past_shadow: whether to convert also where shadow mode is set.
+        converting: namespaces that may be converted; None: all.
+        group_label: label of node groups; empty: the known ones.
+        counted_classes: DeviceClasses whose claims Kueue is known to count.
+    """
+
+    options: ConversionOptions
+    policies: "FilePolicies | None" = None
+    past_shadow: bool = True
+    converting: frozenset[str] | None = None
+    group_label: str = ""
+    counted_classes: Collection[str] = ()
+
+    def counting(self, classes: Collection[str]) -> "GatheringSettings":
+        """The settings with DeviceClasses that Kueue counts."""
+        return dataclasses.replace(self, counted_classes=classes)
+
+
+class Gathering:
+    """Takes the objects of a cluster, and makes the scene.
+
+    Attributes:
+        workloads: assessments, one for each workload and kind of pods, with their number.
+    """
+
+    def __init__(self, settings: GatheringSettings, store: Store, cluster: ClusterDevices) -> None:
+        """Prepare. `cluster`: nodes, slices and claims."""
+        self._settings = settings
+        self._store = store
+        self._cluster = cluster
+        self._places = Places(cluster, store.device_classes)
+        options, policies = settings.options, settings.policies
+        counted = settings.counted_classes
+        self._assessor = Assessor(
+            options, store, policies, None, self._places, counted, past_shadow=settings.past_shadow
+        )
+        self._inventory = Inventory()
+        self._roots: list[Root] = []
+        self._budgets = DrainBudgets()
+        self._backoff: dict[str, object] = {}
+        self._kinds: dict[object, PodKind | None] = {}
+        self._pods: list[PlayedPod] = []
+        self._with_pods: set[str] = set()
+        self._loads: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._forms: dict[object, Form] = {}
+        self._claims: dict[int, tuple[PodNeed, AllocatorClaim | None]] = {}
+        self._selects = Selects()
+        self._unjudged: Counter[str] = Counter()
+        self._models: dict[str, DeviceModel | None] = {}
+        self._catalogue = dict(catalogue_hardware(cluster.catalogue))
+        self._holders: defaultdict[tuple[str, str], list[StoredClaim]] = defaultdict(list)
+        for claim in cluster.claims:
+            for user in claim.pods if claim.ours else ():
+                self._holders[claim.metadata.namespace, user.name].append(claim)
+        self._assessed: dict[PodKind, Workload] = {}
+        self._synthetic: set[PlayedPod] = set()
+        self._assumed = 0
+        self._states: list[PlayedNode] = []
+        self.workloads: Counter[Workload] = Counter()
+        self.unreadable: list[str] = []
+
+    # --- objects ------------------------------------------------------------------------------------------------
+
+    def take(self, found: Found) -> None:
+        """Take an object: workloads and PodDisruptionBudgets first, pods last."""
+        if (found.group, found.kind) == ("", "Pod"):
+            self._take_pod(found)
+            return
+        if (found.group, found.kind) == POD_DISRUPTION_BUDGET:
+            self._budgets.take(_loaded(found.raw))
+            return
+        if (found.group, found.kind) == ("batch", "Job"):
+            item = _loaded(found.raw)
+            uid = text(mapping(item.get("metadata")).get("uid"))
+            if mapping(item.get("spec")).get("backoffLimit") == 0:
+                self._backoff[uid] = True
+        root = self._inventory.take(found)
+        if root is not None:
+            self._roots.append(root)
+
+    def _take_pod(self, found: Found) -> None:
+        item = _loaded(found.raw)
+        holds = self._holders.get(_name(mapping(item.get("metadata"))))
+        if not holds and not pod_views.may_concern_us(found.raw):
+            self._count(item)
+            return
+        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
+        if not status and not spec.get("nodeName"):
+            manifest = self._inventory.take(found)
+            self._roots += [manifest] if manifest is not None else []
+            return
+        if status.get("phase") in _ENDED:
+            return
+        kind = self._kind_of(found, metadata, spec)
+        if kind is None:
+            self._count(item)
+            return
+        self._note(spec)
+        owner = _owner(metadata)
+        labels = {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()}
+        namespace, name = _name(metadata)
+        converted = bool(holds) or not kind.plugin.plugin
+        self._with_pods |= {text(metadata.get("uid")), text(owner.get("uid"))}
+        root = self._inventory.root_of(text(owner.get("uid")))
+        self._with_pods.add(root.uid if root is not None else "")
+        group = f"{namespace}/{labels[_LWS]}/{labels[_LWS_GROUP]}" if {_LWS, _LWS_GROUP} <= labels.keys() else ""
+        self._pods.append(
+            PlayedPod(
+                namespace,
+                name,
+                kind,
+                text(spec.get("nodeName")),
+                self._budgets.of(namespace, labels),
+                _maker(owner),
+                group,
+                self._keeps(metadata, owner),
+                converted,
+                _placed(metadata),
+            )
+        )
+
+    def _count(self, item: Object) -> None:
+        """Count what a pod requests that is no part of the rehearsal."""
+        spec = mapping(item.get("spec"))
+        node = text(spec.get("nodeName"))
+        if node and mapping(item.get("status")).get("phase") not in _ENDED:
+            self._loads[node].update(with_scores(amounts_of(basic_requests(spec))))
+
+    def _keeps(self, metadata: Mapping[str, object], owner: Mapping[str, object]) -> str:
+        annotations = mapping(metadata.get("annotations"))
+        found = next((key for key, value in _KEEP.items() if annotations.get(key) == value), "")
+        if found:
+            return f"annotation {found}"
+        if self._backoff.get(text(owner.get("uid"))):
+            return f"its Job {text(owner.get('name'))} has backoffLimit 0, and fails when it is evicted"
+        return ""
+
+    def _note(self, spec: Mapping[str, object]) -> None:
+        """Count what decides about the place of a pod and is not judged."""
+        affinity = mapping(spec.get("affinity"))
+        if affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.get("topologySpreadConstraints"):
+            self._unjudged["affinity to other pods, or spreads over zones or nodes"] += 1
+        if any(each.get("persistentVolumeClaim") for each in mappings(spec.get("volumes"))):
+            self._unjudged["volumes, which can bind them to a zone or node"] += 1
+        if any(
+            each.get("hostPort") for part in mappings(spec.get("containers")) for each in mappings(part.get("ports"))
+        ):
+            self._unjudged["host ports"] += 1
+
+    # --- kinds of pods ------------------------------------------------------------------------------------------
+
+    def _kind_of(self, found: Found, metadata: Mapping[str, object], spec: Mapping[str, object]) -> PodKind | None:
+        """What a pod has in common with others of its owner; None if it is not about Neuron devices of ours."""
+        owner = _owner(metadata)
+        labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
+        parts = [
+            text(metadata.get("namespace")),
+            text(owner.get("uid")) or text(metadata.get("uid")),
+            [labels.get(each) for each in _REVISIONS],
+            {key: value for key, value in annotations.items() if names.DRIVER in str(key)},
+            [[[each.get(name) for name in _FIELDS] for each in mappings(spec.get(part))] for part in _CONTAINERS],
+            [spec.get(each) for each in (*_SELECTION, "schedulerName", "resourceClaims")],
+        ]
+        key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS)
+        if key not in self._kinds:
+            root = Root(found, None, text(metadata.get("uid")), running=True)
+            holders = self._holders.get(_name(metadata), ())
+            made = [self._claimed(metadata, spec, holders)] if holders else self._made(self._assess(root), owner)
+            self._kinds[key] = made[0] if made else None
+        kind = self._kinds[key]
+        if kind in self._assessed:
+            self.workloads[self._assessed[kind]] += 1
+        return kind
+
+    def _claimed(
+        self, metadata: Mapping[str, object], spec: Mapping[str, object], holders: Sequence[StoredClaim]
+    ) -> PodKind:
+        """The kind of pods that have devices by claims already."""
+        owner = _owner(metadata)
+        namespace = _name(metadata)[0]
+        bare = Reference("", "Pod", namespace, text(metadata.get("name")), text(metadata.get("uid")))
+        ref = self._owner_reference(owner, namespace) or bare
+        selection = {"spec": {key: spec[key] for key in _SELECTION if spec.get(key)}}
+        amounts = with_scores(amounts_of(basic_requests(spec)))
+        devices = sum(len(each.ours) for each in holders)
+        demand = self._demand([claim_spec(each.spec) for each in holders])
+        claims = None if demand is None else Form(selection, {}, demand, amounts, devices)
+        return PodKind(ref, Form(selection, {}, None, amounts, devices), claims, decided=True)
+
+    def _owner_reference(self, owner: Mapping[str, object], namespace: str) -> Reference | None:
+        """The workload above a pod, by its controller; None without one."""
+        uid = text(owner.get("uid"))
+        root = self._inventory.root_of(uid)
+        if root is not None:
+            return Reference(root.group, root.kind, namespace, root.name, root.uid)
+        group = text(owner.get("apiVersion")).rpartition("/")[0]
+        return Reference(group, text(owner.get("kind")), namespace, text(owner.get("name")), uid) if owner else None
+
+    def _assess(self, root: Root) -> Assessment | None:
+        try:
+            return self._assessor.assess(root)
+        except NotReadableError:
+            self.unreadable.append(f"{root.found.kind} of {root.found.source or 'the cluster'}")
+            return None
+
+    def _made(self, assessment: Assessment | None, owner: Mapping[str, object]) -> list[PodKind]:
+        """One kind for each pod template of an assessed object."""
+        if assessment is None:
+            return []
+        workload = assessment.workload
+        above = self._owner_reference(owner, workload.ref.namespace)
+        workload = dataclasses.replace(workload, ref=above) if above is not None else workload
+        found = []
+        for part, group in zip(assessment.judged, workload.groups, strict=False):
+            kind = self._kind(workload, group, part.place.template)
+            self._assessed[kind] = dataclasses.replace(workload, groups=(group,))
+            found.append(kind)
+        return found
+
+    def _kind(self, workload: Workload, group: TemplatePods, template: Mapping[str, object]) -> PodKind:
+        spec = mapping(template.get("spec"))
+        plugin = self._plugin_form(spec, group)
+        errors = [each.finding for each in workload.obstacles if each.finding.severity is Severity.ERROR]
+        blocking = [each for each in workload.obstacles if each.blocks]
+        refused: Finding | None = None
+        waits: Finding | None = None
+        claims: Form | None = None
+        if workload.prospect is Prospect.BLOCKED:
+            refused = next(iter([*errors, *(each.finding for each in blocking)]), None)
+        elif workload.fate is Fate.CONVERTS and group.need is not None:
+            claims = self._claim_form(group, plugin)
+            waits = next((each.finding for each in blocking if each.cause in _WAITING), None)
+        decided = workload.mode.startswith("convert")
+        return PodKind(workload.ref, plugin, claims, decided, refused, waits, workload.why)
+
+    def _plugin_form(self, spec: Mapping[str, object], group: TemplatePods) -> Form:
+        selection = {key: spec[key] for key in _SELECTION if spec.get(key)}
+        amounts = with_scores(amounts_of(basic_requests(spec)))
+        wanted = dict(+scheduled(spec))
+        # Cores are counted as the devices that they take after conversion.
+        devices = group.before.devices or (group.after.devices if group.after is not None else 0)
+        key = (orjson.dumps([selection, amounts, wanted], default=str, option=orjson.OPT_SORT_KEYS), devices)
+        if key not in self._forms:
+            self._forms[key] = Form({"spec": selection}, wanted, None, amounts, devices)
+        return self._forms[key]
+
+    def _claim_form(self, group: TemplatePods, plugin: Form) -> Form | None:
+        need = group.need
+        claim = None if need is None else self._claim(need)
+        if need is None or claim is None:
+            return None
+        key = (id(need), id(plugin))
+        if key not in self._forms:
+            charge = sum(charged(spec, self._settings.options.device_class) for spec in need.claims)
+            devices = group.after.devices if group.after is not None else plugin.devices
+            self._forms[key] = Form(need.pod, {}, claim, plugin.amounts, devices, charge)
+        return self._forms[key]
+
+    def _claim(self, need: PodNeed) -> AllocatorClaim | None:
+        if id(need) not in self._claims:
+            self._claims[id(need)] = need, self._demand(need.claims)
+        return self._claims[id(need)][1]
+
+    def _demand(self, specs: Sequence[ClaimSpec]) -> AllocatorClaim | None:
+        """All claims of a pod as one; None if a selector cannot be evaluated."""
+        wanted = [PodClaim(str(number), spec) for number, spec in enumerate(specs)]
+        try:
+            try:
+                return read_demand(wanted, self._store.device_classes(), self._selects).claim
+            except UnknownClassError:
+                # The DeviceClass comes with the driver.
+                return read_demand(wanted, None, self._selects).claim
+        except SelectorError:
+            return None
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def _model_after(self, instance_type: str) -> DeviceModel | None:
+        """The devices of nodes of a type once they have the driver; None if the catalogue lacks the type."""
+        if instance_type not in self._models:
+            hardware = self._catalogue.get(instance_type)
+            self._models[instance_type] = None if hardware is None else self._model(hardware, instance_type)
+        return self._models[instance_type]
+
+    def _model(self, hardware: Hardware, instance_type: str) -> DeviceModel:
+        entry = self._cluster.catalogue.get(instance_type)
+        return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak)
+
+    def _node(self, node: Node) -> PlayedNode:
+        cluster = self._cluster
+        instance_type = cluster.instance_type(node)
+        group = group_name(node, instance_type, self._settings.group_label)
+        after = self._model_after(instance_type)
+        used = self._loads.get(node.name)
+        if node.legacy:
+            return PlayedNode(node, instance_type, group=group, side=PLUGIN, after=after, used=used)
+        if cluster.publishes(node.name):
+            found = cluster.devices(node.name)
+            model = self._model(found.hardware, instance_type) if found.missing is None else None
+            return PlayedNode(
+                node, instance_type, group=group, side=DRIVER, model=model, after=model, fixed=found.held, used=used
+            )
+        return PlayedNode(node, instance_type, group=group, after=after, used=used)
+
+    def spare(self, name: str, instance_type: str) -> PlayedNode:
+        """A spare node with the driver. Raises NoSuchTypeError."""
+        entry = self._cluster.catalogue.get(instance_type)
+        model = self._model_after(instance_type)
+        if entry is None or model is None:
+            raise NoSuchTypeError(instance_type)
+        labels = {key: value for key, value in labels_of(entry).items() if value is not None}
+        empty = PlayedNode(Node(name, labels=labels), instance_type, side=DRIVER, model=model)
+        return like(name, instance_type, self._states, empty)
+
+    # --- the scene ----------------------------------------------------------------------------------------------
+
+    def scene(self, *, manifests: bool = True) -> RehearsalScene:
+        """The scene. Call it after all objects were taken. `manifests`: whether they get pods."""
+        self._states = [
+            state
+            for node in sorted(self._cluster.nodes, key=lambda each: each.name)
+            if (state := self._node(node)).side or state.instance_type in self._cluster.catalogue
+        ]
+        world = World(self._states)
+        if manifests:
+            self._synthesize()
+        pods: list[PlayedPod] = []
+        late: list[PlayedPod] = []
+        for pod in self._pods:
+            if pod.node in world.nodes:
+                if not pod.converted:
+                    world.put(len(pods), pod.kind.plugin, pod.node)
+                elif pod.kind.claims is not None:
+                    world.put(len(pods), pod.kind.claims, pod.node, self._own(world, pod))
+                pods.append(pod)
+            elif not pod.node:
+                late.append(pod)
+            else:
+                self._unjudged["nodes that are not known"] += 1
+        for pod in late:
+            node = world.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
+            self._assumed += bool(node)
+            pods.append(dataclasses.replace(pod, node=node))
+        groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
+        for state in self._states:
+            if state.side != DRIVER:
+                groups[state.group].append(state)
+        made = tuple(
+            Group(name, tuple(each.node.name for each in found), tuple(sorted({each.instance_type for each in found})))
+            for name, found in sorted(groups.items())
+            if any(each.side == PLUGIN for each in found)
+        )
+        return RehearsalScene(
+            World(world.nodes.values()),
+            tuple(pods),
+            made,
+            self._budgets.made(),
+            self._namespaces(),
+            self._settings.converting,
+            self._quotas(),
+        )
+
+    def _own(self, world: World, pod: PlayedPod) -> Results:
+        """The devices that a pod alone holds. They are no longer what others hold on its node."""
+        claims = self._holders.get((pod.namespace, pod.name), ())
+        mine = tuple(
+            result_of(each) for claim in claims if len(claim.users) == 1 for each in claim.ours if each.pool == pod.node
+        )
+        state = world.nodes[pod.node]
+        left = list(state.fixed)
+        for each in mine:
+            if each in left:
+                left.remove(each)
+        state.hold(tuple(left))
+        return tuple(each for each in mine if each.device in self._cluster.devices(pod.node).hardware.names)
+
+    def _synthesize(self) -> None:
+        """Pods of workloads that are manifests: no cluster has created them yet."""
+        for root in self._roots:
+            if root.uid or root.running:
+                continue
+            for kind, pods, labels in self._of_manifest(root):
+                for number in range(1, min(pods, _MOST_SYNTHETIC) + 1):
+                    name = kind.workload.name if kind.workload.kind == "Pod" else f"{kind.workload.name}-{number}"
+                    budgets = self._budgets.of(kind.namespace, labels)
+                    maker = Maker.NOBODY if kind.workload.kind == "Pod" else Maker.CONTROLLER
+                    pod = PlayedPod(kind.namespace, name, kind, "", budgets, maker)
+                    self._pods.append(pod)
+                    self._synthetic.add(pod)
+
+    def _of_manifest(self, root: Root) -> Iterator[tuple[PodKind, int, Mapping[str, str]]]:
+        """Kinds of pods of a manifest, their number and labels."""
+        assessment = self._assess(root)
+        if assessment is None:
+            return
+        kinds = self._made(assessment, {})
+        for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
+            self.workloads[self._assessed[kind]] += group.known_pods
+            metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
+            self._note(spec)
+            labels = mapping(metadata.get("labels"))
+            yield kind, group.known_pods, {str(key): str(value) for key, value in labels.items()}
+
+    def demand(self, root: Root) -> Assessment | None:
+        """The assessment of an object that is no part of the cluster, such as the pod of `fit`."""
+        return self._assess(root)
+
+    def kinds(self, assessment: Assessment) -> list[PodKind]:
+        """The kinds of pods of an assessment."""
+        return self._made(assessment, {})
+
+    def _namespaces(self) -> tuple[str, ...]:
+        """The namespaces in the report's order."""
+        found: defaultdict[str, list[Workload]] = defaultdict(list)
+        for workload in self.workloads:
+            found[workload.ref.namespace].append(workload)
+        return tuple(sorted(found, key=lambda each: namespace_order(each, found[each])))
+
+    def _quotas(self) -> dict[str, int]:
+        """Devices that namespaces with a quota may still claim."""
+        device_class = self._settings.options.device_class
+        resource = QUOTA.format(device_class=device_class)
+        used: Counter[str] = Counter()
+        for claim in self._cluster.claims:
+            used[claim.metadata.namespace] += charged(claim_spec(claim.spec), device_class)
+        found = {}
+        for namespace in {pod.namespace for pod in self._pods}:
+            allowed = (self._store.quotas(namespace) or {}).get(resource)
+            if allowed is not None:
+                found[namespace] = max(0, allowed - used[namespace])
+        return found
+
+    # --- what is told -------------------------------------------------------------------------------------------
+
+    def unknown(self, scene: RehearsalScene) -> tuple[str, ...]:
+        """What cannot be known, each with its reason."""
+        found = ["Which of several equal nodes the scheduler chooses: the first by name is assumed."]
+        unplaced = sum(bool(pod.node) and not pod.converted and pod.devices is None for pod in scene.pods)
+        if unplaced:
+            found.append(
+                f"Which devices {counted(unplaced, 'pod')} of the device plugin {'has' if unplaced == 1 else 'have'}:"
+                f" there is no annotation {_PLACED}; pictures show the first free ones. No step depends on it."
+            )
+        for why, pods in sorted(self._unjudged.items()):
+            found.append(f"Whether {counted(pods, 'pod')} may run elsewhere: not judged are {why}.")
+        keeps = [str(pod) for pod in scene.pods if pod.keeps]
+        if keeps:
+            found.append(f"When pods end that must not be evicted: {listed(keeps, 3)}.")
+        if self._assumed:
+            found.append(
+                f"Where {counted(self._assumed, 'pod')} of manifests would run: as the scheduler would place them on"
+                " the nodes as they are."
+            )
+        strange = sorted({state.instance_type or "without a type" for state in self._states if state.after is None})
+        if strange:
+            types = listed(strange, 3)
+            found.append(f"What nodes will publish whose type is not in the catalogue ({types}): no pod fits there.")
+        idle = [each.uid for each in self._roots if each.uid and each.uid not in self._with_pods]
+        if idle:
+            found.append(
+                f"What happens to {counted(len(idle), 'workload')} without pods now: not played (`neuron-dra report`)."
+            )
+        if self.unreadable:
+            found.append(f"What becomes of {listed(self.unreadable, 3)}: not readable.")
+        return tuple(found)
+
+    def told(self) -> list[Workload]:
+        """The workloads, with the number of pods that they have."""
+        return [
+            dataclasses.replace(each, groups=tuple(dataclasses.replace(group, pods=pods) for group in each.groups))
+            for each, pods in self.workloads.items()
+        ]
+
+
+def charged(spec: ClaimSpec, device_class: str) -> int:
+    """Devices that a quota of a DeviceClass counts for a claim (pkg/quota/v1/evaluator/core/resource_claims.go)."""
+    total = 0
+    for request in spec.requests:
+        counts = [
+            names.MAX_DEVICES_PER_CLAIM if part.everything else part.count
+            for part in request.alternatives
+            if part.device_class == device_class
+        ]
+        total += max(counts, default=0)
+    return total
+
+
+def group_name(node: Node, instance_type: str, label: str = "") -> str:
+    """The node group of a node: its label `key=value`; without one, its instance type."""
+    for key in [label] if label else GROUP_LABELS:
+        if node.labels.get(key):
+            return f"{key}={node.labels[key]}"
+    return f"{names.LABEL_INSTANCE_TYPE}={node.type_label or instance_type}"
+
+
+def _name(metadata: Mapping[str, object]) -> tuple[str, str]:
+    """Namespace and name."""
+    return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
+
+
+def _loaded(raw: bytes) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _owner(metadata: Mapping[str, object]) -> Mapping[str, object]:
+    """The controller of a pod; empty if it has none."""
+    return next((each for each in mappings(metadata.get("ownerReferences")) if each.get("controller")), {})
+
+
+def _maker(owner: Mapping[str, object]) -> Maker:
+    if not owner:
+        return Maker.NOBODY
+    return {"DaemonSet": Maker.DAEMON_SET, "Node": Maker.KUBELET}.get(text(owner.get("kind")), Maker.CONTROLLER)
+
+
+def _placed(metadata: Mapping[str, object]) -> tuple[int, ...] | None:
+    """Devices that the annotation of the scheduler extension names; None if it has another form."""
+    said = text(mapping(metadata.get("annotations")).get(_PLACED)).strip()
+    return tuple(sorted({int(each) for each in said.split(",")})) if _IDS.fullmatch(said) else None

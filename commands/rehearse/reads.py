@@ -1,0 +1,111 @@
+"""Reads what a rehearsal needs: from a cluster, page by page, or from files."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import orjson
+
+from cluster.resources import POD_DISRUPTION_BUDGETS
+from commands.cluster.listing import Lister, Unseen, items
+from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.snapshot import Progress, fetch, gather
+from commands.explain.cluster_view import store_of
+from commands.objects.file_store import FileStore
+from commands.objects.manifest_files import ReadProblem
+from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
+from commands.rehearse.gather import Gathering, GatheringSettings
+from commands.report.cluster_inputs import ClusterInputs
+from commands.report.file_inputs import FileInputs
+from commands.report.inventory import Found
+from commands.status import kueue
+from neuron.hardware.instances import Catalogue
+from runtime.api_server import RESOURCE_GROUP, TimedApiServer
+from runtime.served_versions import kubernetes_version
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+_SECONDS = 10.0
+NODE = ("", "Node")
+_DEVICE_KINDS = (NODE, (RESOURCE_GROUP, "ResourceSlice"), (RESOURCE_GROUP, "DeviceTaintRule"))
+
+
+class CannotPlayError(Exception):
+    """Nothing can be played: nodes or slices are not readable. The message has the reason and the fix."""
+
+
+def from_files(
+    inputs: FileInputs,
+    settings: GatheringSettings,
+    kubernetes: str,
+    now: "dt.datetime",
+    step: Callable[[], None],
+) -> tuple[Gathering, list[str]]:
+    """The cluster of files, and what could not be read of them.
+
+    Args:
+        inputs: of `commands.report.file_inputs.read_files`.
+        kubernetes: version of the API server; empty: that of the newest kubelet.
+        step: is called after each object.
+    """
+    devices: list[Found] = []
+    others: list[Found] = []
+    for found in inputs.found:
+        (devices if (found.group, found.kind) in _DEVICE_KINDS else others).append(found)
+    read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
+    read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
+    seen = gather(read, "files", now)
+    nodes, slices = items(seen.nodes), items(seen.slices)
+    version = kubernetes or max((node.kubelet for node in nodes), key=_numbers, default="")
+    cluster = ClusterDevices(seen, version, settings.policies.catalogue if settings.policies else Catalogue())
+    store = store_of(inputs.facts, slices, nodes, kubernetes=version)
+    gathered = Gathering(settings, store, cluster)
+    for found in sorted(
+        others, key=lambda each: (each.kind == "Pod", (each.group, each.kind) != POD_DISRUPTION_BUDGET)
+    ):
+        gathered.take(found)
+        step()
+    return gathered, [*map(str, inputs.faults), *cluster.map.problems]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`v1.36.2-eks-1` as numbers."""
+    parts = version.removeprefix("v").partition("-")[0].split(".")
+    return tuple(int(each) for each in parts if each.isdecimal())
+
+
+async def from_cluster(
+    server: TimedApiServer,
+    address: str,
+    settings: GatheringSettings,
+    store: FileStore,
+    progress: Progress,
+) -> tuple[Gathering, list[str]]:
+    """A cluster, and what could not be read of it.
+
+    Raises:
+        CannotPlayError: nodes or slices cannot be read.
+        ApiServerError: the cluster does not answer.
+    """
+    seen = await fetch(server, address, progress=progress, with_pods=False)
+    catalogue = settings.policies.catalogue if settings.policies else Catalogue()
+    cluster = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
+    unread = [str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)]
+    if cluster is None:
+        raise CannotPlayError(" ".join(unread))
+    problems = list(cluster.map.problems)
+    queues = await kueue.read(server)
+    settings = settings.counting(kueue.counted_classes(queues))
+    gathered = Gathering(settings, store, cluster)
+    group, kind = POD_DISRUPTION_BUDGET
+    budgets = await Lister(server).objects(POD_DISRUPTION_BUDGETS)
+    if isinstance(budgets, Unseen):
+        problems.append(f"{budgets} Drains are played as if there were no PodDisruptionBudgets.")
+    for each in items(budgets):
+        gathered.take(Found(group, "v1", kind, orjson.dumps(each)))
+
+    def problem(found: ReadProblem) -> None:
+        problems.append(f"{found}.")
+
+    await ClusterInputs(server, "", progress).read_workloads(gathered.take, problem)
+    return gathered, problems

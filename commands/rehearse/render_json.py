@@ -1,0 +1,121 @@
+"""A rehearsal as JSON for programs. Field names are stable."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import orjson
+
+from commands.rehearse import tables
+from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehearsal, Step
+
+
+def as_json(rehearsal: Rehearsal) -> str:
+    """The document. A pod is a number in `pods`."""
+    document = {
+        "problems": rehearsal.problems,
+        "origin": rehearsal.origin,
+        "made": rehearsal.made,
+        "version": rehearsal.version,
+        "well": rehearsal.well,
+        "summary": tables.summary(rehearsal),
+        "groups": [{"name": each.name, "nodes": each.nodes, "instanceTypes": each.types} for each in rehearsal.groups],
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "workload": str(pod.kind.workload),
+                "node": pod.node,
+                "devices": pod.kind.plugin.devices,
+                "createdBy": str(pod.maker),
+                "mustNotBeEvicted": pod.keeps,
+            }
+            for pod in rehearsal.pods
+        ],
+        "start": _figures(rehearsal.start),
+        "order": rehearsal.best.order,
+        "cost": _cost(rehearsal.best.cost),
+        "otherOrders": [{"order": order, "cost": _cost(cost)} for order, cost in rehearsal.others],
+        "allOrdersTried": rehearsal.all_orders,
+        "spares": {
+            "given": rehearsal.spares.given,
+            "needed": rehearsal.spares.needed,
+            "why": rehearsal.spares.why,
+        },
+        "steps": [_step(each) for each in rehearsal.best.steps],
+        "waits": [
+            {
+                "workload": each.workload,
+                "pods": each.pods,
+                "afterSteps": each.steps,
+                **_reason(each.reason),
+            }
+            for each in tables.waits(rehearsal)
+        ],
+        "waitingToday": [{"pod": number, "reason": why} for number, why in rehearsal.today],
+        "devicesDiffer": [
+            {"workload": str(ref), "before": before, "after": after} for ref, before, after in rehearsal.sizes
+        ],
+        "changes": [
+            {
+                "cause": str(each.cause),
+                "code": each.code,
+                "message": each.message,
+                "fix": each.fix,
+                "workloads": [str(ref) for ref in each.workloads],
+            }
+            for each in rehearsal.changes
+        ],
+        "cannotKnow": rehearsal.unknown,
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _step(step: Step) -> dict[str, object]:
+    return {
+        "group": step.group,
+        "converts": step.converts,
+        "waves": step.waves,
+        "moves": [
+            {
+                "pod": each.pod,
+                "from": each.origin,
+                "to": each.to,
+                "waited": each.paused,
+                "converted": each.converted,
+                "wave": each.wave,
+            }
+            for each in step.moves
+        ],
+        "waiting": [{"pod": number, **_reason(reason)} for number, reason in step.waiting],
+        "endFirst": step.ended,
+        "byHand": step.by_hand,
+        "stalled": step.stalled,
+        "canGoBack": not step.back and not step.stalled,
+        "whyNotBack": step.back,
+        "devices": _figures(step.figures),
+        "free": dict(_free(step.free)),
+    }
+
+
+def _reason(reason: Reason) -> dict[str, str]:
+    return {"cause": str(reason.cause), "reason": reason.text, "fix": reason.fix}
+
+
+def _cost(cost: Cost) -> dict[str, int]:
+    return {"notDrained": cost.stalled, "notRunning": cost.waiting, "waited": cost.paused, "moves": cost.moved}
+
+
+def _figures(figures: DeviceFigures) -> dict[str, int]:
+    found = dataclasses.asdict(figures)
+    return {
+        "plugin": found["plugin"],
+        "pluginUsed": found["plugin_used"],
+        "driver": found["driver"],
+        "driverUsed": found["driver_used"],
+        "waiting": found["waiting"],
+    }
+
+
+def _free(free: Mapping[str, FreePlace]) -> Iterator[tuple[str, object]]:
+    for kind, each in free.items():
+        yield kind, {"devices": each.devices, "connected": each.connected, "node": each.node}

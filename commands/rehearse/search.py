@@ -1,0 +1,203 @@
+"""Searches the order of groups that costs least, and the fewest spare nodes with which nothing waits. Pure.
+
+Both play the migration again and again. The work is bounded by the number of nodes on which a place is looked for, not
+by time: the same cluster gives the same answer on every machine.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from msgspec import structs
+
+from commands.rehearse.model import Cost, Play, Spares
+from commands.rehearse.play import Player, RehearsalScene
+from commands.rehearse.world import DRIVER, PlayedNode
+from commands.status.lines import counted
+from neuron import names
+
+MOST_WORK: Final = 20_000
+"""Placements of the plays that look for an order, and of those that look for spare nodes."""
+_ALL_ORDERS: Final = 4
+"""Groups of which all orders are tried."""
+_MOST_SPARES: Final = 512
+_HOST_LABELS: Final = ("kubernetes.io/hostname", names.LABEL_INSTANCE_TYPE)
+
+Told = Callable[[], None]
+
+
+class Plays:
+    """Plays scenes, and counts the work."""
+
+    def __init__(self, step: Told = lambda: None) -> None:
+        """`step` is called after each group that is played."""
+        self.work = 0
+        self._step = step
+
+    def play(self, scene: RehearsalScene, order: Iterable[str]) -> Play:
+        """One play, in brief."""
+        player = Player(scene, brief=True)
+        found = player.play(tuple(order))
+        self.work += player.world.tries
+        self._step()
+        return found
+
+
+def best_order(
+    scene: RehearsalScene, given: tuple[str, ...], plays: Plays
+) -> tuple[Play, tuple[tuple[tuple[str, ...], Cost], ...], bool]:
+    """The play of the best order, the costs of the others that were tried, and whether all were tried.
+
+    Args:
+        given: an order that the user chose; the others are compared with it. Empty: none.
+    """
+    found: dict[tuple[str, ...], Play] = {}
+    every = True
+    for order in dict.fromkeys([*([given] if given else []), *_orders(scene)]):
+        if found and plays.work + max(each.cost.moved for each in found.values()) > MOST_WORK:
+            every = False
+            break
+        found[order] = plays.play(scene, order)
+    every = every and len(scene.groups) <= _ALL_ORDERS
+    best = found[given] if given else min(found.values(), key=lambda each: each.cost)
+    others = sorted((each.cost, order) for order, each in found.items() if order != best.order)
+    return best, tuple((order, cost) for cost, order in others), every
+
+
+def _orders(scene: RehearsalScene) -> Iterator[tuple[str, ...]]:
+    """Orders to try: the groups with the fewest devices in use first, that order turned round, by name, all others."""
+    used = {
+        group.name: sum(form.devices for name in group.nodes for form in scene.world.nodes[name].forms.values())
+        for group in scene.groups
+    }
+    free = {
+        group.name: sum(scene.world.nodes[name].node.legacy_devices for name in group.nodes) - used[group.name]
+        for group in scene.groups
+    }
+    fewest = tuple(sorted(used, key=lambda each: (used[each], each)))
+    yield fewest
+    yield fewest[::-1]
+    yield tuple(sorted(used, key=lambda each: (-free[each], each)))
+    yield tuple(sorted(used))
+    if len(fewest) <= _ALL_ORDERS:
+        yield from itertools.permutations(fewest)
+
+
+# --- spare nodes ------------------------------------------------------------------------------------------------
+
+
+class NoSuchTypeError(Exception):
+    """No node of the cluster has the type, and the catalogue lacks it; the message is the type."""
+
+
+SpareMaker = Callable[[str, str], PlayedNode]
+"""From name and instance type to a node with the driver. Raises NoSuchTypeError."""
+
+
+def with_spares(
+    scene: RehearsalScene, spares: Mapping[str, int], make: SpareMaker, prefix: str = "spare"
+) -> RehearsalScene:
+    """The scene with spare nodes, which have the driver from the start."""
+    made = [make(f"{prefix}-{kind}-{number}", kind) for kind, count in spares.items() for number in range(1, count + 1)]
+    return scene.with_nodes(made) if made else scene
+
+
+def needed_spares(
+    scene: RehearsalScene, best: Play, given: Mapping[str, int], make: SpareMaker, plays: Plays
+) -> Spares:
+    """The fewest spare nodes, beside those that are given, with which nothing waits in this order.
+
+    Pods that wait with any number of spare nodes, such as those that are denied, are left out, and said.
+    """
+    kinds = _types(scene, best)
+    if not _waits(best):
+        return Spares(given, {})
+    if not kinds:
+        return Spares(given, None, "the types of the nodes of pods that wait are not in the catalogue")
+    start = plays.work
+
+    def waits(counts: Mapping[str, int]) -> int:
+        return _waits(plays.play(with_spares(scene, counts, make, "more"), best.order))
+
+    def spent() -> bool:
+        return plays.work - start > MOST_WORK
+
+    largest = max(sum(node.instance_type == kind for node in scene.world.nodes.values()) for kind in kinds)
+    counts, least = _guess(scene, best, kinds), 0
+    while (least := waits(counts)) and not spent() and max(counts.values()) <= min(largest, _MOST_SPARES):
+        counts = {kind: 2 * count for kind, count in counts.items()}
+    if least >= _waits(best):
+        return Spares(given, None, "none of the pods that wait would run with more nodes: see what waits, and why")
+    for kind in kinds:
+        low, high = -1, counts[kind]  # With `high` as few wait as can be, with `low` more do.
+        while high - low > 1 and not spent():
+            middle = (low + high) // 2
+            if waits({**counts, kind: middle}) <= least:
+                high = middle
+            else:
+                low = middle
+        counts[kind] = high
+    notes = (
+        [f"{counted(least, 'wait')} that no spare node ends {'is' if least == 1 else 'are'} left out"] if least else []
+    )
+    notes += ["an upper bound: the search was ended"] if spent() else []
+    return Spares(given, {kind: count for kind, count in counts.items() if count}, "; ".join(notes))
+
+
+def _waits(play: Play) -> int:
+    """Waits of pods in all steps, without denied pods. A pod that cannot be evicted keeps a group from moving."""
+    found = sum(step.paused + len(step.waiting) - step.denied for step in play.steps)
+    return found + sum(bool(step.stalled) for step in play.steps)
+
+
+def _guess(scene: RehearsalScene, play: Play, kinds: Iterable[str]) -> dict[str, int]:
+    """Spare nodes with as many devices as the pods have that wait in one step."""
+    sizes = {node.instance_type: node.after.count for node in scene.world.nodes.values() if node.after is not None}
+    most: Counter[str] = Counter()
+    for step in play.steps:
+        waiting = {each.pod for each in step.moves if each.paused} | {number for number, _ in step.waiting}
+        now: Counter[str] = Counter()
+        for number in waiting:
+            state = scene.world.nodes.get(scene.pods[number].node)
+            if state is not None:
+                now[state.instance_type] += scene.pods[number].kind.plugin.devices
+        most |= now
+    return {kind: max(1, min(_MOST_SPARES, -(-most[kind] // sizes[kind]))) for kind in kinds}
+
+
+def _types(scene: RehearsalScene, play: Play) -> list[str]:
+    """Instance types of the nodes from which pods come that wait."""
+    found = set()
+    kinds = {scene.pods[each.pod].kind for step in play.steps for each in step.moves if each.paused}
+    kinds |= {scene.pods[number].kind for step in play.steps for number, _ in step.waiting}
+    for pod in scene.pods:
+        state = scene.world.nodes.get(pod.node) if pod.kind in kinds else None
+        if state is not None and state.after is not None:
+            found.add(state.instance_type)
+    stalled = {step.group for step in play.steps if step.stalled}
+    for group in scene.groups:
+        if group.name in stalled:
+            found |= {
+                each
+                for each in group.types
+                if any(node.instance_type == each and node.after is not None for node in scene.world.nodes.values())
+            }
+    return sorted(found)
+
+
+def like(name: str, instance_type: str, nodes: Iterable[PlayedNode], empty: PlayedNode) -> PlayedNode:
+    """A spare node with the labels that all nodes of its type have; `empty`: a node of the catalogue without any."""
+    same = [each.node for each in nodes if each.instance_type == instance_type]
+    if not same:
+        return empty
+    common = dict(same[0].labels)
+    for node in same[1:]:
+        common = {key: value for key, value in common.items() if node.labels.get(key) == value}
+    labels = {**common, "kubernetes.io/hostname": name, "neuron.aws.com/driver": "dra"}
+    made = structs.replace(empty.node, labels={**empty.node.labels, **labels}, allocatable=_basic(same[0].allocatable))
+    return PlayedNode(made, instance_type, side=DRIVER, model=empty.model, after=empty.model)
+
+
+def _basic(allocatable: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in allocatable.items() if key not in names.LEGACY_RESOURCES}

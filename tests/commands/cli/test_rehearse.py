@@ -1,0 +1,214 @@
+"""`neuron-dra rehearse` and `fit`: files and clusters in, text and JSON out, exit codes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from commands.cli.main import main
+from tests.support.fake_api import FakeApi
+from tests.support.rehearsing import Object, as_list, budget, driver_nodes, node, pods
+
+CLUSTER = [
+    node("n1", "a"),
+    node("n2", "b"),
+    *pods("serve", "n1", "n1"),
+    *pods("odd", "n2", count=6, namespace="team-b"),
+]
+PLURALS = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "ReplicaSet": "replicasets",
+}
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> Result:
+    argv = [str(each) for each in arguments]
+    result = CliRunner(env={"KUBECONFIG": "/nowhere"}).invoke(main, argv, input=stdin)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def read(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    api.kinds = [
+        *api.kinds,
+        ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True),
+        ("apps", "v1", "ReplicaSet", "replicasets", True),
+    ]
+    with api.serve_in_thread() as served:
+        yield served
+
+
+def put(api: FakeApi, *items: Object) -> None:
+    for item in items:
+        api.put(PLURALS[item["kind"]], item)
+
+
+class TestRehearse:
+    def test_text_is_one_screen_with_steps_waits_and_fixes(self) -> None:
+        result = run("rehearse", "-f", "-", stdin=as_list(CLUSTER))
+        assert result.exit_code == 1
+        told = (
+            "2 node groups (eks.amazonaws.com/nodegroup) with 2 nodes and 32 devices of the device plugin; 3 pods use"
+        )
+        assert told in " ".join(result.stdout.split())
+        assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
+        assert "-> Nearest valid counts: 4 or 8." in result.stdout
+        assert "Cannot know" in result.stdout
+        assert len(result.stdout.splitlines()) < 50
+
+    def test_details_have_every_pod(self) -> None:
+        result = run("rehearse", "-f", "-", "--details", stdin=as_list(CLUSTER))
+        assert "  team-a/serve-0: n1 -> n2, converted" in result.stdout
+        assert "  team-b/odd-0: n1 -> waits" in result.stdout
+
+    def test_json_has_numbers_of_pods_and_reasons(self) -> None:
+        found = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(CLUSTER)))
+        assert [each["name"] for each in found["pods"]] == ["serve-0", "serve-1", "odd-0"]
+        assert found["steps"][-1]["waiting"] == [
+            {
+                "pod": 2,
+                "cause": "denied",
+                "reason": found["waits"][0]["reason"],
+                "fix": found["waits"][0]["fix"],
+            }
+        ]
+        assert found["spares"] == {"given": {}, "needed": {}, "why": ""}
+        assert (found["well"], found["allOrdersTried"], len(found["otherOrders"])) == (False, True, 1)
+
+    def test_a_migration_in_which_nothing_waits_is_0(self) -> None:
+        result = run("rehearse", "-f", "-", stdin=as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1")]))
+        assert result.exit_code == 0
+        assert "Nothing waits at any time, and nothing is denied." in result.stdout
+
+    def test_a_folder_is_read(self, tmp_path: Path) -> None:
+        for number, item in enumerate(CLUSTER):
+            (tmp_path / f"{number}.json").write_text(json.dumps(item))
+        found = read(run("rehearse", tmp_path, "-o", "json"))
+        assert len(found["pods"]) == 3
+
+    def test_yaml_and_json_give_the_same(self, tmp_path: Path) -> None:
+        busy = pods("busy", "d", namespace="x")[0]
+        busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100"}}
+        objects = [*CLUSTER, *driver_nodes("d"), busy, budget("serve", maxUnavailable=1)]
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
+        found = read(run("rehearse", tmp_path / "a.yaml", "-o", "json"))
+        assert found["steps"] == read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))["steps"]
+
+    def test_an_input_that_cannot_be_read_is_2(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text("a: [")
+        (tmp_path / "b.json").write_text(as_list(CLUSTER))
+        result = run("rehearse", tmp_path)
+        assert result.exit_code == 2
+        assert "Not complete, could not be" in result.stdout
+
+    def test_spare_order_namespace_and_mode_change_the_play(self) -> None:
+        text = as_list([node("n1"), *pods("a", "n1", "n1"), *pods("b", "n1", namespace="team-b")])
+        assert run("rehearse", "-f", "-", stdin=text).exit_code == 1
+        assert run("rehearse", "-f", "-", "--spare", "trn1.32xlarge=1", stdin=text).exit_code == 0
+        only = read(run("rehearse", "-f", "-", "-o", "json", "-n", "team-a", stdin=text))
+        assert [each["cause"] for each in only["steps"][-1]["waiting"]] == ["no plugin node left"]
+        off = read(run("rehearse", "-f", "-", "-o", "json", "--mode", "off", stdin=text))
+        assert len(off["steps"][-1]["waiting"]) == 3
+        ordered = read(run("rehearse", "-f", "-", "-o", "json", "--order", "b,a", stdin=as_list(CLUSTER)))
+        assert [each[-1] for each in ordered["order"]] == ["b", "a"]
+
+    def test_policies_decide(self, tmp_path: Path) -> None:
+        (tmp_path / "off.yaml").write_text(
+            "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: none}\n"
+            "spec: {order: 1, match: {namespaces: [team-a]}, mode: 'off'}\n"
+        )
+        text = as_list([node("n1"), *pods("a", "n1")])
+        found = read(run("rehearse", "-f", "-", "-o", "json", "--policies", tmp_path, stdin=text))
+        assert [each["cause"] for each in found["steps"][-1]["waiting"]] == ["no plugin node left"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--spare", "trn1.32xlarge"], "'trn1.32xlarge' is not TYPE=N, such as trn2.48xlarge=1"),
+            (["--spare", "trn1.32xlarge=0"], "'trn1.32xlarge=0' is not TYPE=N"),
+            (["--spare", "trn1.32xlarge=1001"], "with N from 1 to 1000"),
+            (["--spare", "m5.large=1"], "'m5.large' is no instance type with Neuron devices"),
+            (["--order", "z"], "there is no node group 'z': the groups are eks.amazonaws.com/nodegroup=a"),
+            (["--context", "x"], "Arguments, -f and -k read files; --kubeconfig and --context read a cluster."),
+            (["-n", "A_b"], "'A_b' is not a valid namespace name"),
+        ],
+    )
+    def test_a_wrong_flag_is_told(self, arguments: list[str], message: str) -> None:
+        result = run("rehearse", "-f", "-", *arguments, stdin=as_list(CLUSTER))
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+    def test_a_cluster_is_read_and_not_changed(self, api: FakeApi, tmp_path: Path) -> None:
+        put(api, *CLUSTER, *driver_nodes("d"), budget("serve", maxUnavailable=1))
+        kubeconfig = api.kubeconfig(tmp_path)
+        live = read(run("rehearse", f"--kubeconfig={kubeconfig}", "-o", "json"))
+        objects = [*CLUSTER, *driver_nodes("d"), budget("serve", maxUnavailable=1)]
+        file = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
+        assert live["problems"] == []
+        assert live["steps"] == file["steps"]
+        assert {seen.verb for plural in PLURALS.values() for seen in api.calls("list", plural)} <= {"list"}
+        assert not [each for plural in PLURALS.values() for each in api.calls("create", plural)]
+
+    def test_what_may_not_be_read_is_told(self, api: FakeApi, tmp_path: Path) -> None:
+        put(api, *CLUSTER)
+        api.forbid("list", "poddisruptionbudgets", "policy")
+        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        assert result.exit_code == 2
+        assert "as if there were no PodDisruptionBudgets" in " ".join(result.stdout.split())
+        api.forbid("list", "nodes")
+        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        assert (result.exit_code, result.stdout) == (2, "")
+
+
+class TestFit:
+    def test_count_and_type_on_the_cluster_of_files(self) -> None:
+        text = as_list([*driver_nodes("d"), node("n1"), *pods("x", "n1", count=16)])
+        result = run("fit", "--count", "8", "--type", "trn1", "-f", "-", stdin=text)
+        assert result.exit_code == 0
+        assert "now: on d (devices 0-7)" in result.stdout
+        assert "2 such pods at the same time" in " ".join(result.stdout.split())
+        assert "after pods end: on n1, when team-a/x-0 ends" in result.stdout
+
+    def test_json(self) -> None:
+        text = as_list([node("n1"), *pods("x", "n1", count=16)])
+        result = run("fit", "--count", "8", "-f", "-", "-o", "json", stdin=text)
+        found = read(result)
+        assert result.exit_code == 1
+        assert (found["fits"], found["driver"]["why"]["cause"]) == (False, "no driver node yet")
+        assert found["plugin"]["afterEnd"] == [{"node": "n1", "pods": ["team-a/x-0"]}]
+
+    def test_a_pod_of_a_file_on_a_live_cluster(self, api: FakeApi, tmp_path: Path) -> None:
+        put(api, *driver_nodes("d"))
+        [pod] = pods("x", "", kind="")
+        del pod["metadata"]["uid"], pod["status"]
+        (tmp_path / "pod.json").write_text(json.dumps(pod))
+        result = run("fit", "-f", tmp_path / "pod.json", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        assert (result.exit_code, "now: on d" in result.stdout) == (0, True), result.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "stdin", "message"),
+        [
+            ([], None, "Name what to fit: --count N, with --type, or -f with a pod or workload."),
+            (["--count", "8", "--type", "p5", "-f", "-"], as_list(CLUSTER), "'p5' is no instance type or family"),
+            (["-f", "-"], as_list(CLUSTER), "the files have no pod or workload that requests Neuron devices"),
+            (["--count", "8", "--context", "x", "-f", "-"], as_list(CLUSTER), "The files have Nodes"),
+        ],
+    )
+    def test_a_wrong_use_is_told(self, arguments: list[str], stdin: str | None, message: str) -> None:
+        result = run("fit", *arguments, stdin=stdin)
+        assert (result.exit_code, message in result.stderr) == (2, True), result.output

@@ -1,0 +1,55 @@
+"""The page of a rehearsal in a real browser: slider, buttons, keyboard, a phone, dark and light."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from commands.rehearse.rehearsing import RehearsalChoice
+from commands.rehearse.render_html import as_html
+from tests.support.browser import Page, browsing
+from tests.support.rehearsing import node, pods, rehearsal
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def tab() -> AsyncIterator[Page]:
+    async with browsing() as page:
+        yield page
+
+
+async def show(tab: Page, folder: Path) -> None:
+    odd = pods("odd", "n2", count=6, namespace="team-b")
+    chosen = RehearsalChoice(order=("a", "b"), pictures=True)
+    found = rehearsal(node("n1", "a"), node("n2", "b"), *pods("serve", "n1"), *odd, choice=chosen)
+    file = folder / "page.html"
+    file.write_text(as_html(found), encoding="utf-8")
+    await tab.open(file.as_uri())
+
+
+NODES = "[...document.querySelectorAll('.node')].map(each => [each.dataset.node, each.className])"
+
+
+async def test_the_slider_and_the_buttons_move_through_the_steps(tab: Page, tmp_path: Path) -> None:
+    await show(tab, tmp_path)
+    assert await tab.evaluate(NODES) == [["n1", "node plugin"], ["n2", "node plugin"]]
+    assert await tab.evaluate("document.getElementById('back').disabled") is True
+    await tab.evaluate("document.getElementById('forward').click()")
+    assert await tab.evaluate(NODES) == [["n1", "node driver"], ["n2", "node plugin"]]
+    await tab.evaluate("document.getElementById('slider').focus()")
+    await tab.press("ArrowRight", 39)
+    assert await tab.evaluate(NODES) == [["n1", "node driver"], ["n2", "node driver"]]
+    assert await tab.evaluate("document.getElementById('forward').disabled") is True
+    assert "NEU105" in await tab.evaluate("document.getElementById('waiting').textContent")
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_fits_a_screen_and_a_phone(tab: Page, tmp_path: Path, width: int, scheme: str) -> None:
+    await tab.size(width, 900)
+    await tab.scheme(scheme)
+    await show(tab, tmp_path)
+    assert await tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.problems == []
