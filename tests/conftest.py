@@ -54,6 +54,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
+def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for sockets, whose paths have 107 bytes at most: `tmp_path` has the name of the test in it."""
+    return tmp_path_factory.mktemp("s")
+
+
+@pytest.fixture
 def anyio_backend() -> str:
     """The event loop of tests that are coroutines. Both programs use asyncio."""
     return "asyncio"

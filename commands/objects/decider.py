@@ -163,7 +163,7 @@ class Decider:
         )
         if len(self._answers) > _MOST_REMEMBERED:
             self._answers.clear()
-        return decide(subject, self._world(manifest.namespace), self._options.excluded_namespaces)
+        return decide(subject, self._inputs(manifest.namespace), self._options.excluded_namespaces)
 
     def change(
         self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]] = _NONE_MISSING
@@ -249,7 +249,7 @@ class Decider:
         decision = self.enrichment(manifest)
         return manifest if decision is None else _patched(manifest, decision)
 
-    def _world(self, namespace: str) -> DecisionInputs:
+    def _inputs(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)
         if self._policies is not None:
             specs = {name: self._store.claim_template(namespace, name) for name in self._policies.named}

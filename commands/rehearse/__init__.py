@@ -5,7 +5,7 @@ Read in this order:
 | step | module |
 |---|---|
 | objects to a scene: nodes, pods, what admission makes of each pod | `reads`, `gather`, `budgets` |
-| nodes and what pods hold of them; where a pod finds place, and why it finds none | `world` |
+| nodes and what pods hold of them; where a pod finds place, and why it finds none | `played_nodes` |
 | node group by node group: cordon, drain, plugin off, driver on, pods again | `play` |
 | the best order of groups, and spare nodes with which nothing waits | `search` |
 | all of it | `rehearsing` |

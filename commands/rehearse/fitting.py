@@ -10,7 +10,7 @@ from typing import Final
 
 from commands.rehearse.model import Form, Maker, PlayedPod, Reason
 from commands.rehearse.play import RehearsalScene
-from commands.rehearse.world import PlayedNode, World
+from commands.rehearse.played_nodes import PlayedNode, PlayedNodes
 
 MOST_TRIES: Final = 60_000
 """Sets of pods that are looked at before the search for a larger set ends."""
@@ -65,31 +65,31 @@ class Fitting:
 
 def fit(scene: RehearsalScene, form: Form) -> Fitting:
     """Where a pod of this form fits."""
-    world = scene.world.copy()
-    now = tuple(_spots(world, form))
+    played = scene.played.copy()
+    now = tuple(_spots(played, form))
     if now:
-        counted = scene.world.copy()
+        counted = scene.played.copy()
         number = len(scene.pods)
         at_once = sum(
             1 for _ in itertools.takewhile(bool, (counted.place(number + each, form) for each in range(_MOST_PODS)))
         )
         return Fitting(now, at_once)
-    search = _FewestPods(world, scene.pods, form)
+    search = _FewestPods(played, scene.pods, form)
     ends = search.first(moving=False)
     moves = search.first(moving=True)
-    return Fitting((), 0, ends, moves, world.why(form), search.complete)
+    return Fitting((), 0, ends, moves, played.why(form), search.complete)
 
 
-def _spots(world: World, form: Form) -> Iterator[Spot]:
-    for name, node in sorted(world.nodes.items()):
-        found = world.would_fit(node, form)
+def _spots(played: PlayedNodes, form: Form) -> Iterator[Spot]:
+    for name, node in sorted(played.nodes.items()):
+        found = played.would_fit(node, form)
         if found is not None:
             yield Spot(name, tuple(each.device for each in found))
 
 
 class _FewestPods:
-    def __init__(self, world: World, pods: tuple[PlayedPod, ...], form: Form) -> None:
-        self._world = world
+    def __init__(self, played: PlayedNodes, pods: tuple[PlayedPod, ...], form: Form) -> None:
+        self._played = played
         self._pods = pods
         self._form = form
         self._tries = 0
@@ -98,7 +98,7 @@ class _FewestPods:
     def first(self, *, moving: bool) -> tuple[MadePlace, ...]:
         """The changes with the fewest pods: of each node the one that takes the fewest devices."""
         self._tries = 0
-        nodes = [node for _, node in sorted(self._world.nodes.items()) if self._world.may_serve(node, self._form)]
+        nodes = [node for _, node in sorted(self._played.nodes.items()) if self._played.may_serve(node, self._form)]
         for size in range(1, _LARGEST + 1):
             found = [change for node in nodes if (change := self._on(node, size, moving=moving)) is not None]
             if found:
@@ -120,7 +120,7 @@ class _FewestPods:
             trial = node.copy()
             for each in pods:
                 trial.remove(each)
-            if self._world.would_fit(trial, self._form) is None:
+            if self._played.would_fit(trial, self._form) is None:
                 continue
             if not moving:
                 return MadePlace(node.node.name, pods)
@@ -138,12 +138,12 @@ class _FewestPods:
         was, node.open = node.open, False
         shadows: list[tuple[int, str]] = []
         for each in pods:
-            name = self._world.place(-2 - each, node.forms[each])
+            name = self._played.place(-2 - each, node.forms[each])
             if not name:
                 break
             shadows.append((-2 - each, name))
         for shadow, name in shadows:
-            self._world.release(shadow, name)
+            self._played.release(shadow, name)
         node.open = was
-        self._world.opened([node.node.name])
+        self._played.opened([node.node.name])
         return tuple(name for _, name in shadows) if len(shadows) == len(pods) else None

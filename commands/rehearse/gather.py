@@ -29,8 +29,8 @@ from commands.devices.cluster_devices import ClusterDevices
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
 from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Results
 from commands.rehearse.play import RehearsalScene
+from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
 from commands.rehearse.search import NoSuchTypeError, like
-from commands.rehearse.world import DRIVER, PLUGIN, DeviceModel, PlayedNode, World, amounts_of, with_scores
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
@@ -415,24 +415,24 @@ class Gathering:
             for node in sorted(self._cluster.nodes, key=lambda each: each.name)
             if (state := self._node(node)).side or state.instance_type in self._cluster.catalogue
         ]
-        world = World(self._states)
+        played = PlayedNodes(self._states)
         if manifests:
             self._synthesize()
         pods: list[PlayedPod] = []
         late: list[PlayedPod] = []
         for pod in self._pods:
-            if pod.node in world.nodes:
+            if pod.node in played.nodes:
                 if not pod.converted:
-                    world.put(len(pods), pod.kind.plugin, pod.node)
+                    played.put(len(pods), pod.kind.plugin, pod.node)
                 elif pod.kind.claims is not None:
-                    world.put(len(pods), pod.kind.claims, pod.node, self._own(world, pod))
+                    played.put(len(pods), pod.kind.claims, pod.node, self._own(played, pod))
                 pods.append(pod)
             elif not pod.node:
                 late.append(pod)
             else:
                 self._unjudged["nodes that are not known"] += 1
         for pod in late:
-            node = world.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
+            node = played.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
         groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
@@ -445,7 +445,7 @@ class Gathering:
             if any(each.side == PLUGIN for each in found)
         )
         return RehearsalScene(
-            World(world.nodes.values()),
+            PlayedNodes(played.nodes.values()),
             tuple(pods),
             made,
             self._budgets.made(),
@@ -454,13 +454,13 @@ class Gathering:
             self._quotas(),
         )
 
-    def _own(self, world: World, pod: PlayedPod) -> Results:
+    def _own(self, played: PlayedNodes, pod: PlayedPod) -> Results:
         """The devices that a pod alone holds. They are no longer what others hold on its node."""
         claims = self._holders.get((pod.namespace, pod.name), ())
         mine = tuple(
             result_of(each) for claim in claims if len(claim.users) == 1 for each in claim.ours if each.pool == pod.node
         )
-        state = world.nodes[pod.node]
+        state = played.nodes[pod.node]
         left = list(state.fixed)
         for each in mine:
             if each in left:

@@ -25,7 +25,7 @@ from commands.rehearse.model import (
     Step,
     WaitCause,
 )
-from commands.rehearse.world import DRIVER, PLUGIN, PlayedNode, World
+from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.status.lines import counted, listed
 from neuron.findings import Finding
 
@@ -41,7 +41,7 @@ class RehearsalScene:
     """What a rehearsal starts from. Plays do not change it.
 
     Attributes:
-        world: nodes; pods that run are counted on them.
+        played: nodes; pods that run are counted on them.
         results: devices of pods that run with claims, by number of the pod.
         budgets: that `PlayedPod.budgets` point at.
         namespaces: in the order in which they are converted.
@@ -49,7 +49,7 @@ class RehearsalScene:
         quotas: devices that a namespace may still claim, where a quota bounds them.
     """
 
-    world: World
+    played: PlayedNodes
     pods: tuple[PlayedPod, ...]
     groups: tuple[Group, ...]
     budgets: tuple[DrainBudget, ...] = ()
@@ -60,7 +60,7 @@ class RehearsalScene:
 
     def with_nodes(self, spare: Iterable[PlayedNode]) -> "RehearsalScene":
         """The scene with more nodes."""
-        return dataclasses.replace(self, world=World([*self.world.copy().nodes.values(), *spare]))
+        return dataclasses.replace(self, played=PlayedNodes([*self.played.copy().nodes.values(), *spare]))
 
     def figures(self) -> DeviceFigures:
         """The figures before the first step."""
@@ -68,7 +68,7 @@ class RehearsalScene:
 
     def shots(self) -> tuple[NodeShot, ...]:
         """The nodes before the first step."""
-        return self.world.shots({number: pod.devices for number, pod in enumerate(self.pods)})
+        return self.played.shots({number: pod.devices for number, pod in enumerate(self.pods)})
 
 
 class Player:
@@ -85,7 +85,7 @@ class Player:
         self._pods = scene.pods
         self._shots = shots
         self._brief = brief
-        self.world: Final = scene.world.copy()
+        self.played: Final = scene.played.copy()
         self.where: Final[dict[int, str]] = {number: pod.node for number, pod in enumerate(scene.pods) if pod.node}
         self.reasons: Final[dict[int, Reason]] = {}
         """Pods that do not run, in the order in which they began to wait."""
@@ -129,8 +129,8 @@ class Player:
         return Play(tuple(order), tuple(steps))
 
     def figures(self) -> DeviceFigures:
-        plugin, used = self.world.count(PLUGIN)
-        driver, held = self.world.count(DRIVER)
+        plugin, used = self.played.count(PLUGIN)
+        driver, held = self.played.count(DRIVER)
         waiting = sum(self._pods[each].kind.plugin.devices for each in self.reasons)
         return DeviceFigures(plugin, used, driver, held, waiting)
 
@@ -139,7 +139,7 @@ class Player:
     def move(self, group: Group) -> Step:
         """Move one group to the driver."""
         self._known.clear()
-        self.world.close(group.nodes)
+        self.played.close(group.nodes)
         here = sorted((number for name in group.nodes for number in self._on[name]), key=self._order)
         evicted = [each for each in here if self._pods[each].maker in (Maker.CONTROLLER, Maker.NOBODY)]
         ended = [each for each in evicted if self._pods[each].keeps]
@@ -148,8 +148,8 @@ class Player:
         waves, stalled = self._drain([each for each in evicted if not self._pods[each].keeps], moves)
         if stalled:
             for name in group.nodes:
-                self.world.nodes[name].reopen()
-            self.world.opened(group.nodes)
+                self.played.nodes[name].reopen()
+            self.played.opened(group.nodes)
             self._again(moves)
             return self._step(group, converts, waves, moves, (), here, stalled)
         for number in ended:
@@ -163,8 +163,8 @@ class Player:
         for number in daemons:
             self._leave(number)
         for name in group.nodes:
-            self.world.nodes[name].to_driver()
-        self.world.opened(group.nodes)
+            self.played.nodes[name].to_driver()
+        self.played.opened(group.nodes)
         for number in daemons:
             origin = self._pods[number].node
             moves[number] = Move(number, origin, self._create(number), False, number in self.converted, 0)
@@ -185,7 +185,7 @@ class Player:
         shots: tuple[NodeShot, ...] = ()
         if self._shots:
             known = {number: pod.devices for number, pod in enumerate(self._pods) if self.where.get(number) == pod.node}
-            shots = self.world.shots(known)
+            shots = self.played.shots(known)
         return Step(
             group.name,
             converts,
@@ -197,7 +197,7 @@ class Player:
             stalled,
             "" if stalled or self._brief else self._no_way_back(group),
             NO_FIGURES if self._brief else self.figures(),
-            {} if self._brief else self.world.free(),
+            {} if self._brief else self.played.free(),
             shots,
         )
 
@@ -228,7 +228,7 @@ class Player:
                 continue
             chosen.append(namespace)
         for number in reserved:
-            self.world.release(_shadow(number), self._reserved.pop(number))
+            self.played.release(_shadow(number), self._reserved.pop(number))
         for namespace in chosen:
             self._switch(namespace, moves)
         return tuple(chosen)
@@ -245,10 +245,10 @@ class Player:
             kind = self._pods[number].kind
             form = (kind.claims or kind.plugin) if converts or kind.decided else kind.plugin
             charge += form.charge
-            name = "" if self._over_quota(kind.namespace, charge) else self.world.place(_shadow(number), form)
+            name = "" if self._over_quota(kind.namespace, charge) else self.played.place(_shadow(number), form)
             if not name:
                 for each in made:
-                    self.world.release(_shadow(each), self._reserved.pop(each))
+                    self.played.release(_shadow(each), self._reserved.pop(each))
                 return False
             self._reserved[number] = name
             made.append(number)
@@ -326,7 +326,7 @@ class Player:
     def _leave(self, number: int) -> None:
         """A pod is deleted, and its claims with it."""
         name = self.where.pop(number)
-        self.world.release(number, name)
+        self.played.release(number, name)
         self._on[name].discard(number)
         self._uncharge(number)
 
@@ -351,7 +351,7 @@ class Player:
             if kind.waits is not None:
                 self._wait(number, Reason(_cause(kind.waits), kind.waits.message, kind.waits.fix))
                 return ""
-        name = self.world.place(number, form)
+        name = self.played.place(number, form)
         if not name:
             self._wait(number, self._reason(form))
             return ""
@@ -397,7 +397,7 @@ class Player:
     def _reason(self, form: Form) -> Reason:
         """Why no node takes a pod. Pods of one kind that are tried after each other get one answer."""
         if id(form) not in self._known:
-            self._known[id(form)] = self.world.why(form)
+            self._known[id(form)] = self.played.why(form)
         return self._known[id(form)]
 
     def _over_quota(self, namespace: str, charge: int) -> bool:
@@ -417,10 +417,10 @@ class Player:
         kept = [str(self._pods[each]) for each in pods if self._pods[each].keeps]
         if kept:
             return f"only after the end of {listed(kept, 3)}"
-        start = self._scene.world
-        world = start.part(_emptied(start.nodes[name]) for name in group.nodes)
+        start = self._scene.played
+        played = start.part(_emptied(start.nodes[name]) for name in group.nodes)
         forms = sorted(((self._pods[each].kind.plugin, each) for each in pods), key=lambda each: -each[0].devices)
-        short = sum(not world.place(each, form) for form, each in forms)
+        short = sum(not played.place(each, form) for form, each in forms)
         return f"{counted(short, 'pod')} of it would find no place with the plugin" if short else ""
 
 

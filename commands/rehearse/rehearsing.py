@@ -9,8 +9,8 @@ from commands.rehearse.fitting import Fitting, fit
 from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Group, PlayedPod, Rehearsal
 from commands.rehearse.play import Player, RehearsalScene
+from commands.rehearse.played_nodes import PLUGIN
 from commands.rehearse.search import Plays, Told, best_order, needed_spares, with_spares
-from commands.rehearse.world import PLUGIN
 from commands.report.build import Heading
 from commands.report.inventory import Found, Root
 from commands.report.model import Devices, Fate, Reference, Workload, topics, total
@@ -65,7 +65,7 @@ def rehearse(
     plays = Plays(step)
     best, others, every = best_order(scene, _order(choice.order, scene.groups), plays)
     spares = needed_spares(scene, best, choice.spares, gathered.spare, plays)
-    pictures = choice.pictures and len(scene.world.nodes) * (len(best.steps) + 1) <= MOST_SHOTS
+    pictures = choice.pictures and len(scene.played.nodes) * (len(best.steps) + 1) <= MOST_SHOTS
     best = Player(scene, shots=pictures).play(best.order)
     told = gathered.told()
     return Rehearsal(
@@ -206,7 +206,7 @@ def fits(gathered: Gathering, candidates: Iterable[Found]) -> FitAnswer:
     assessment, kinds = found[0]
     kind = kinds[0]
     scene = gathered.scene(manifests=False)
-    has_plugin = any(each.side == PLUGIN for each in scene.world.nodes.values())
+    has_plugin = any(each.side == PLUGIN for each in scene.played.nodes.values())
     return FitAnswer(
         str(assessment.workload.ref),
         len(found) - 1,

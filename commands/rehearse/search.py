@@ -13,7 +13,7 @@ from msgspec import structs
 
 from commands.rehearse.model import Cost, Play, Spares
 from commands.rehearse.play import Player, RehearsalScene
-from commands.rehearse.world import DRIVER, PlayedNode
+from commands.rehearse.played_nodes import DRIVER, PlayedNode
 from commands.status.lines import counted
 from neuron import names
 
@@ -39,7 +39,7 @@ class Plays:
         """One play, in brief."""
         player = Player(scene, brief=True)
         found = player.play(tuple(order))
-        self.work += player.world.tries
+        self.work += player.played.tries
         self._step()
         return found
 
@@ -68,11 +68,11 @@ def best_order(
 def _orders(scene: RehearsalScene) -> Iterator[tuple[str, ...]]:
     """Orders to try: the groups with the fewest devices in use first, that order turned round, by name, all others."""
     used = {
-        group.name: sum(form.devices for name in group.nodes for form in scene.world.nodes[name].forms.values())
+        group.name: sum(form.devices for name in group.nodes for form in scene.played.nodes[name].forms.values())
         for group in scene.groups
     }
     free = {
-        group.name: sum(scene.world.nodes[name].node.legacy_devices for name in group.nodes) - used[group.name]
+        group.name: sum(scene.played.nodes[name].node.legacy_devices for name in group.nodes) - used[group.name]
         for group in scene.groups
     }
     fewest = tuple(sorted(used, key=lambda each: (used[each], each)))
@@ -123,7 +123,7 @@ def needed_spares(
     def spent() -> bool:
         return plays.work - start > MOST_WORK
 
-    largest = max(sum(node.instance_type == kind for node in scene.world.nodes.values()) for kind in kinds)
+    largest = max(sum(node.instance_type == kind for node in scene.played.nodes.values()) for kind in kinds)
     counts, least = _guess(scene, best, kinds), 0
     while (least := waits(counts)) and not spent() and max(counts.values()) <= min(largest, _MOST_SPARES):
         counts = {kind: 2 * count for kind, count in counts.items()}
@@ -153,13 +153,13 @@ def _waits(play: Play) -> int:
 
 def _guess(scene: RehearsalScene, play: Play, kinds: Iterable[str]) -> dict[str, int]:
     """Spare nodes with as many devices as the pods have that wait in one step."""
-    sizes = {node.instance_type: node.after.count for node in scene.world.nodes.values() if node.after is not None}
+    sizes = {node.instance_type: node.after.count for node in scene.played.nodes.values() if node.after is not None}
     most: Counter[str] = Counter()
     for step in play.steps:
         waiting = {each.pod for each in step.moves if each.paused} | {number for number, _ in step.waiting}
         now: Counter[str] = Counter()
         for number in waiting:
-            state = scene.world.nodes.get(scene.pods[number].node)
+            state = scene.played.nodes.get(scene.pods[number].node)
             if state is not None:
                 now[state.instance_type] += scene.pods[number].kind.plugin.devices
         most |= now
@@ -172,7 +172,7 @@ def _types(scene: RehearsalScene, play: Play) -> list[str]:
     kinds = {scene.pods[each.pod].kind for step in play.steps for each in step.moves if each.paused}
     kinds |= {scene.pods[number].kind for step in play.steps for number, _ in step.waiting}
     for pod in scene.pods:
-        state = scene.world.nodes.get(pod.node) if pod.kind in kinds else None
+        state = scene.played.nodes.get(pod.node) if pod.kind in kinds else None
         if state is not None and state.after is not None:
             found.add(state.instance_type)
     stalled = {step.group for step in play.steps if step.stalled}
@@ -181,7 +181,7 @@ def _types(scene: RehearsalScene, play: Play) -> list[str]:
             found |= {
                 each
                 for each in group.types
-                if any(node.instance_type == each and node.after is not None for node in scene.world.nodes.values())
+                if any(node.instance_type == each and node.after is not None for node in scene.played.nodes.values())
             }
     return sorted(found)
 

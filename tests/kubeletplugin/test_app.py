@@ -270,16 +270,16 @@ def test_a_new_process_does_not_offer_devices_of_a_claim_whose_object_is_gone(
 
 
 def test_a_process_that_was_killed_leaves_sockets_that_the_next_one_removes(
-    tmp_path: Path, started: list[Plugin]
+    short_path: Path, started: list[Plugin]
 ) -> None:
     async def scenario() -> None:
-        first = Plugin(tmp_path, "http://127.0.0.1:1", "dead")
+        first = Plugin(short_path, "http://127.0.0.1:1", "dead")
         started.append(first)
         await until(first.sockets[1].exists)
         first.process.kill()
         await first.ended()
         assert first.sockets[0].exists()
-        second = Plugin(tmp_path, "http://127.0.0.1:1", "alive")
+        second = Plugin(short_path, "http://127.0.0.1:1", "alive")
         started.append(second)
         await until(second.sockets[1].exists)
         assert not first.sockets[0].exists()

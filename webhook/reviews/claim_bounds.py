@@ -64,8 +64,8 @@ class ClaimBounds:
             specs |= {name: found[object_name] for name, object_name in wanted.items() if object_name in found}
 
         def work() -> list[Finding]:
-            world = for_one_object(context, working_time)
-            judged = {name: KnownClaim(judge_claim(spec, world)) for name, spec in specs.items()}
+            bounded = for_one_object(context, working_time)
+            judged = {name: KnownClaim(judge_claim(spec, bounded)) for name, spec in specs.items()}
             return check_bound(claiming, {**known, **judged}, steering, context, conversion)
 
         seconds = effort.of_judging([ReadSpec(spec, ()) for spec in specs.values()], 0, context)

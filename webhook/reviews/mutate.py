@@ -105,7 +105,7 @@ class Mutator:
         self._enriched: Remembered[Hashable, Decision] = Remembered(_ENRICHED)
         self._queues = queues or QueueNotices()
         self._version = cluster.version
-        self._world = conversion_context(options, catalogue, cluster)
+        self._context = conversion_context(options, catalogue, cluster)
 
     async def review(self, request: AdmissionRequest) -> Decision:
         """Answer one review.
@@ -175,11 +175,11 @@ class Mutator:
             return await self._lane.run(namespace, self._place(request, workload, named), seconds)
         steer = None if self._steer is None else self._steer.fixed(namespace)
         read = await self._lane.run(namespace, lambda: _read_pod(request, steer), effort.of_reading(size))
-        shape, world = self._shape(read, namespace), self._current_world()
+        shape, context = self._shape(read, namespace), self._current_context()
         decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
-            decision = await self._lane.run(namespace, lambda: read.converted(shape, world), seconds)
-            if world is self._world:
+            decision = await self._lane.run(namespace, lambda: read.converted(shape, context), seconds)
+            if context is self._context:
                 self._remember(read, shape, decision)
         return decision
 
@@ -211,12 +211,12 @@ class Mutator:
         read = self._reading_claim(request)()
         if isinstance(read, Decision):
             return read
-        facts, world = self._cluster.namespace(request.namespace), self._current_world()
+        facts, context = self._cluster.namespace(request.namespace), self._current_context()
         key = (read.key, facts, read.steering)
         decision = self._enriched.get(key)
         if decision is None:
             with effort.on_the_loop():
-                decision = decide_claim(read.claim, facts, world, read.steering)
+                decision = decide_claim(read.claim, facts, context, read.steering)
             self._remember_claim(key, read.claim, decision)
         return decision
 
@@ -227,13 +227,13 @@ class Mutator:
         if isinstance(read, Decision):
             return read
         claim, steering = read.claim, read.steering
-        facts, world = self._cluster.namespace(request.namespace), self._current_world()
+        facts, context = self._cluster.namespace(request.namespace), self._current_context()
         key = (read.key, facts, steering)
         decision = self._enriched.get(key)
         if decision is None:
-            work = functools.partial(decide_claim, claim, facts, world, steering)
+            work = functools.partial(decide_claim, claim, facts, context, steering)
             decision = await self._lane.run(request.namespace, work, seconds)
-            if world is self._world:
+            if context is self._context:
                 self._remember_claim(key, claim, decision)
         return decision
 
@@ -263,7 +263,7 @@ class Mutator:
 
     def _restoring(self, request: AdmissionRequest) -> Callable[[], Decision]:
         """A function that decides about an UPDATE of a pod, with the cluster's facts of now."""
-        namespace, world = request.namespace, self._current_world()
+        namespace, context = request.namespace, self._current_context()
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
         template = functools.partial(self._cluster.claim_template, namespace)
@@ -276,7 +276,7 @@ class Mutator:
                 return NO_STEERING if steer is None else steer.of_template(nesting.decode(request.oldObject), namespace)
 
             def computed() -> Iterator[str]:
-                return (each.name for each in templates_of_record(old, facts, world, steering()))
+                return (each.name for each in templates_of_record(old, facts, context, steering()))
 
             known = restore_pods.UpdateFacts(
                 labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
@@ -288,21 +288,21 @@ class Mutator:
 
         return work
 
-    def _current_world(self) -> ConversionContext:
+    def _current_context(self) -> ConversionContext:
         if self._version != self._cluster.version:
             self._version = self._cluster.version
-            self._world = conversion_context(self._options, self._catalogue, self._cluster)
+            self._context = conversion_context(self._options, self._catalogue, self._cluster)
             self._decisions.clear()
             self._enriched.clear()
-        return self._world
+        return self._context
 
     def _create_pod(self, request: AdmissionRequest) -> Decision:
         read = _read_pod(request, self._steer)
-        shape, world = self._shape(read, request.namespace), self._current_world()
+        shape, context = self._shape(read, request.namespace), self._current_context()
         decision = self._decisions.find(shape, read.pod, read.names)
         if decision is None:
             with effort.on_the_loop():
-                decision = read.converted(shape, world)
+                decision = read.converted(shape, context)
             self._remember(read, shape, decision)
         return decision
 
@@ -411,9 +411,9 @@ class _ReadPod(NamedTuple):
     steering: Steering
     by_kubelet: bool
 
-    def converted(self, shape: PodShape, world: ConversionContext) -> Decision:
+    def converted(self, shape: PodShape, context: ConversionContext) -> Decision:
         """The decision, with the cluster's facts."""
-        return decide_pod(self.pod, shape.facts, world, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
+        return decide_pod(self.pod, shape.facts, context, shape.claiming, self.steering, by_kubelet=self.by_kubelet)
 
 
 class _ReadClaim(NamedTuple):

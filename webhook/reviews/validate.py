@@ -130,7 +130,7 @@ class Validator:
         """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
-        self._world: ClaimContext = claim_context(
+        self._context: ClaimContext = claim_context(
             self._options, self._conversion.catalogue, self._cluster, self._policies
         )
         self._decisions.clear()
@@ -144,14 +144,14 @@ class Validator:
             return claim
         decision = self._remembered(claim) or self._judged(claim)
         if decision is None:
-            world = self._world
+            context = self._context
             if claim.small:
-                seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), world)
+                seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), context)
             else:
                 seconds = effort.of_unread(claim.spec) + effort.of_unread(claim.old)
-            work = functools.partial(_judge_specs, claim.specs, world)
-            decision = await self._lane.run(request.namespace, work, seconds, (id(world), claim.key))
-            if world is self._world:
+            work = functools.partial(_judge_specs, claim.specs, context)
+            decision = await self._lane.run(request.namespace, work, seconds, (id(context), claim.key))
+            if context is self._context:
                 self._keep(claim, decision)
         return decision
 
@@ -166,9 +166,9 @@ class Validator:
         """The decision about a spec that is quick to judge; None: in the lane."""
         if not claim.small:
             return None
-        if not all(_is_quick(each, self._world) for each in claim.specs):
+        if not all(_is_quick(each, self._context) for each in claim.specs):
             return None
-        decision = _judge_specs(claim.specs, self._world)
+        decision = _judge_specs(claim.specs, self._context)
         self._keep(claim, decision)
         return decision
 
@@ -180,7 +180,7 @@ class Validator:
 
     async def _judge_templates(self, declared: ClaimNames, namespace: str) -> None:
         """Judge templates of a pod with new selectors in the lane; `_known` then finds the result in the cache."""
-        world = self._world
+        context = self._context
         unknown: dict[str, ClaimSpec] = {}
         for _, kind, name in declared:
             spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
@@ -189,24 +189,24 @@ class Validator:
         if not unknown:
             return
         # One engine: all templates of a pod share its time limit of one second.
-        work = functools.partial(_judge_claims, unknown, world)
-        key = (id(world), "templates", namespace, tuple(unknown), *map(id, unknown.values()))
-        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in unknown.values()], 0, world)
+        work = functools.partial(_judge_claims, unknown, context)
+        key = (id(context), "templates", namespace, tuple(unknown), *map(id, unknown.values()))
+        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in unknown.values()], 0, context)
         judgements = await self._lane.run(namespace, work, seconds, key)
-        if world is self._world:
+        if context is self._context:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
 
     def _is_cheap(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
         """Whether `_known` judges a template quickly, or has done so before."""
         judgement = self._judgements.get((namespace, name))
-        return (judgement is not None and judgement.spec is spec) or _is_quick(ReadSpec(spec, ()), self._world)
+        return (judgement is not None and judgement.spec is spec) or _is_quick(ReadSpec(spec, ()), self._context)
 
     def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
         """The judgement of a template that the watch cache has."""
         judgement = self._judgements.get((namespace, name))
         if judgement is None or judgement.spec is not spec:
-            judgement = judge_claim(spec, for_one_object(self._world))
+            judgement = judge_claim(spec, for_one_object(self._context))
             self._remember(namespace, name, judgement)
         return judgement
 
@@ -234,7 +234,7 @@ class Validator:
             made = {**await self._computed(claiming, raw, request.namespace), **self._carried(raw, request.namespace)}
             known = await self._claims(claiming.names, request.namespace, made)
             if self._bounds is not None:
-                bound = await self._bounds.check(request, claiming, known, self._world, self._conversion)
+                bound = await self._bounds.check(request, claiming, known, self._context, self._conversion)
         resizers = {} if claiming.is_empty else self._cluster.resizers(request.namespace)
         check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound, raw, resizers)
         if len(raw) <= LARGE_OBJECT:
@@ -263,7 +263,7 @@ class Validator:
         if claiming.is_empty and claiming.pod.annotations.template is None:
             return self._without_claims(claiming, keys)
         extended = self._conversion.extended_resources
-        found = [*check_created(claiming, known, self._world, extended), *bound, *keys]
+        found = [*check_created(claiming, known, self._context, extended), *bound, *keys]
         if resizers:  # The owner of a pod is not in its view.
             found += resized("Pod", mapping(nesting.decode(raw)), resizers)
         return _decision(found, "valid")
@@ -305,8 +305,8 @@ class Validator:
                 steering = self._steer(each.place.template, request.namespace, workload.data)
             known = await self._claims(declared, request.namespace, _specs(steering))
             found.append(dataclasses.replace(each, known=known, steering=steering))
-        context = self._world
-        world = DecisionInputs(
+        context = self._context
+        inputs = DecisionInputs(
             self._cluster.namespace(request.namespace),
             self._conversion,
             lambda: context,
@@ -314,7 +314,7 @@ class Validator:
             resizers=self._cluster.resizers(request.namespace),
         )
         missing = await self._missing(shared_claims(workload.data, kind.group, kind.kind), request.namespace)
-        check = functools.partial(check_workload, workload, request.namespace, found, world, missing)
+        check = functools.partial(check_workload, workload, request.namespace, found, inputs, missing)
         if small:
             findings = await on_loop_or_in(self._lane, request.namespace, check, len(raw))
         else:
@@ -386,7 +386,7 @@ class Validator:
             if spec is not None:
                 known[name] = KnownClaim(self._known(namespace, object_name, spec))
             elif kind == "ResourceClaimTemplate" and object_name in made:
-                known[name] = KnownClaim(judge_claim(made[object_name], for_one_object(self._world)))
+                known[name] = KnownClaim(judge_claim(made[object_name], for_one_object(self._context)))
             else:
                 unknown.setdefault(kind, {})[name] = object_name
         for kind, wanted in unknown.items():
@@ -459,23 +459,23 @@ def _read_claim(request: AdmissionRequest) -> _ReviewedClaim | Decision:
     return _ReviewedClaim(request.kind, spec, old)
 
 
-def _is_quick(what: ReadSpec, world: ClaimContext) -> bool:
+def _is_quick(what: ReadSpec, context: ClaimContext) -> bool:
     """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
-    memory = world.memory
-    return memory is not None and all([memory.get(each) is not None for each in what.expressions(world.classes)])
+    memory = context.memory
+    return memory is not None and all([memory.get(each) is not None for each in what.expressions(context.classes)])
 
 
-def _judge_specs(specs: Iterable[ReadSpec], world: ClaimContext) -> Decision:
+def _judge_specs(specs: Iterable[ReadSpec], context: ClaimContext) -> Decision:
     """Judge a spec; findings that the old spec has too are only warnings (ratcheting). Pure."""
-    world = for_one_object(world, working_time)
-    findings, *before = [judge_read(each, world, accepted=True) for each in specs]
+    context = for_one_object(context, working_time)
+    findings, *before = [judge_read(each, context, accepted=True) for each in specs]
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
-def _judge_claims(specs: Mapping[str, ClaimSpec], world: ClaimContext) -> dict[str, ClaimJudgement]:
+def _judge_claims(specs: Mapping[str, ClaimSpec], context: ClaimContext) -> dict[str, ClaimJudgement]:
     """Judge several claims within the time limit of one object. Pure."""
-    world = for_one_object(world, working_time)
-    return {name: judge_claim(spec, world) for name, spec in specs.items()}
+    context = for_one_object(context, working_time)
+    return {name: judge_claim(spec, context) for name, spec in specs.items()}
 
 
 def _size(decision: Decision) -> int:

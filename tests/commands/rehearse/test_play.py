@@ -128,8 +128,8 @@ def test_devices_that_are_free_and_not_connected_are_told_apart_from_too_few() -
     assert four is not None
     assert sixteen is not None
     text = "12 devices of d are free, at most 1 of them connected; it needs 4"
-    assert (scene.world.why(four).cause, scene.world.why(four).text) == (WaitCause.RUN, text)
-    assert (scene.world.why(sixteen).cause, scene.world.why(sixteen).text) == (
+    assert (scene.played.why(four).cause, scene.played.why(four).text) == (WaitCause.RUN, text)
+    assert (scene.played.why(sixteen).cause, scene.played.why(sixteen).text) == (
         WaitCause.COUNT,
         "at most 12 devices are free on one node (d); it needs 16",
     )

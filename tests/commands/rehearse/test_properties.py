@@ -42,7 +42,7 @@ def check(scene: RehearsalScene, player: Player) -> None:
     """Every pod is in one state, and nothing is held twice."""
     states = [*player.where, *player.reasons, *player.ended]
     assert sorted(states) == list(range(len(scene.pods)))
-    for state in player.world.nodes.values():
+    for state in player.played.nodes.values():
         held = [result.device for results in state.all_held for result in results]
         assert len(held) == len(set(held))
         assert all(state.plugin_used[each] <= amount for each, amount in state.offers.items())

@@ -291,8 +291,8 @@ def test_registration_is_answered(
     assert [record.levelname for record in caplog.records if record.name == "kubeletplugin.kubelet.register"] == [level]
 
 
-def test_sockets_carry_the_pods_uid(tmp_path: Path) -> None:
-    fixed, own = (socket_paths(tmp_path / "p", tmp_path / "r", pod) for pod in ("", "abc-1"))
+def test_sockets_carry_the_pods_uid(short_path: Path) -> None:
+    fixed, own = (socket_paths(short_path / "p", short_path / "r", pod) for pod in ("", "abc-1"))
     assert (fixed.plugin.name, fixed.registration.name) == ("dra.sock", "neuron.aws.com-reg.sock")
     assert (own.plugin.name, own.registration.name) == ("dra-abc-1.sock", "neuron.aws.com-abc-1-reg.sock")
 

@@ -306,7 +306,7 @@ class PlacementRules:
         return found
 
 
-class World:
+class PlayedNodes:
     """All Neuron nodes of a rehearsal.
 
     Attributes:
@@ -323,13 +323,13 @@ class World:
         self._changed: list[str] = []
         """Nodes that got free place, or were opened."""
 
-    def copy(self) -> "World":
+    def copy(self) -> "PlayedNodes":
         """An independent copy."""
-        return World([each.copy() for each in self.nodes.values()], self._rules)
+        return PlayedNodes([each.copy() for each in self.nodes.values()], self._rules)
 
-    def part(self, nodes: Iterable[PlayedNode]) -> "World":
-        """A world of some nodes only."""
-        return World(nodes, self._rules)
+    def part(self, nodes: Iterable[PlayedNode]) -> "PlayedNodes":
+        """A played of some nodes only."""
+        return PlayedNodes(nodes, self._rules)
 
     # --- changes ------------------------------------------------------------------------------------------------
 
