@@ -12,4 +12,4 @@ def build(docs: Path, output: Path) -> subprocess.CompletedProcess[str]:
     """Build into `output/html`; a warning is an error."""
     options = ("-q", "-W", "--keep-going", "-d", str(output / "cache"))
     command = [sys.executable, "-m", "sphinx", *options, str(docs), str(output / "html")]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

@@ -38,7 +38,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -166,7 +166,7 @@ def test_man_pages_are_valid_roff(tmp_path: Path) -> None:
     man.write(tmp_path)
     for page in tmp_path.iterdir():
         done = subprocess.run(
-            ["groff", "-man", "-Tutf8", "-ww", str(page)], capture_output=True, text=True, timeout=60, check=False
+            ["groff", "-man", "-Tutf8", "-ww", str(page)], capture_output=True, text=True, timeout=600, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert "NEURON" in done.stdout
