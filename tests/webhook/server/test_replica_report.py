@@ -17,6 +17,7 @@ class Policies:
     problem: str = ""
     older_since: dt.datetime | None = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
     unsent: tuple[Unsent, ...] = ()
+    templates: tuple[str, ...] = ()
 
 
 def says(passed: bool, detail: str = "") -> Check:
@@ -46,7 +47,7 @@ def test_a_replica_is_ready_where_every_check_passes(
 
 
 def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
-    said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no"))
+    said = report("1.2", "shadow", {}, Policies(problem="p.yaml:3: no", templates=("xl-trn2=1",)))
     assert said == ReplicaStatus(
         version="1.2",
         mode="shadow",
@@ -54,6 +55,7 @@ def test_policies_are_reported_with_the_fault_of_newer_ones() -> None:
         policies="ab12",
         policies_problem="p.yaml:3: no",
         policies_since="2026-06-01T12:00:00+00:00",
+        templates=("xl-trn2=1",),
     )
 
 
