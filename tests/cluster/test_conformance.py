@@ -4,6 +4,7 @@ The schemas for the tests without a control plane are those that this API server
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,21 @@ def test_messages_have_the_fields_of_this_kubelet(assets: Assets, name: str) -> 
     assert protocols.table(protocols.ours(name)) == there
 
 
+@pytest.fixture
+def priority_classes(api: Api) -> Iterator[None]:
+    """Those of the golden folders: the API server refuses a pod that names another."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    bodies = [each for case in objects.MUTATED for each in objects.mutated(case)]
+    names = {each["spec"].get("priorityClassName") for each in bodies} - {None}
+    for name in names:
+        api.request("POST", path, json={"metadata": {"name": name}, "value": 7})
+    yield
+    for name in names:
+        api.request("DELETE", f"{path}/{name}")
+
+
 @pytest.mark.needs("shares")
+@pytest.mark.usefixtures("priority_classes")
 def test_patched_pods_and_their_templates_are_stored_whole(api: Api, namespace: str) -> None:
     cases = [case for case in objects.MUTATED if case.name != "unknown-fields-survive"]
     bodies = [each for case in cases for each in objects.mutated(case) if is_known(each)]
