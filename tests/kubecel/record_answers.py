@@ -183,6 +183,9 @@ def denial(response: httpx.Response) -> tuple[str, str, str]:
     failed = re.search(r"resulted in error: (.*)", message, re.DOTALL)
     if failed:
         return "error", "", failed[1]
+    if "running out of cost budget" in message:
+        # The server charges a call that fails, too: a negative depth of `flatten` is a large one there.
+        return "error", "", message
     kind, bar, text = message.partition("|")
     return ("value", kind, text) if bar and "failed expression" not in kind else ("value", "", "?")
 
