@@ -45,8 +45,8 @@ def exercised() -> set[str]:
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    """Long ones first: a short one may be part of them."""
-    return sorted(texts_in(*(ROOT / package for package in PACKAGES)), key=len, reverse=True)
+    """Long ones first: a short one may be part of them; those of one length in the order of the alphabet."""
+    return sorted(texts_in(*(ROOT / package for package in PACKAGES)), key=lambda text: (-len(text), text))
 
 
 def test_codes_are_in_order_and_have_distinct_titles() -> None:
