@@ -3,9 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
-import os
-from collections import Counter as Counts
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,17 +21,14 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, write
-from runtime import console
+from commands.cli.streams import Counter, heading, page_style, write
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
     from commands.rehearse.gather import Gathering, GatheringSettings
     from commands.rehearse.model import Rehearsal
-    from commands.report.build import Heading
     from commands.report.file_inputs import FileInputs
     from commands.report.inventory import Found
-    from runtime.terminal import Style
     from webhook.server.settings import WebhookSettings
 
 _COLUMNS: Final = 100
@@ -136,7 +131,7 @@ def rehearse(
     counter = Counter("groups")
     counter.phase("played")
     try:
-        made = play(gathered, choice, _heading(origin), problems, counter.step)
+        made = play(gathered, choice, heading(origin), problems, counter.step)
     except UnknownGroupError as error:
         raise click.BadParameter(f"{error}.", param_hint="'--order'") from error
     except NoSuchTypeError as error:
@@ -159,21 +154,7 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
         return as_html(made)
     from commands.rehearse.render_text import as_text
 
-    return as_text(made, _style(), details=details)
-
-
-def _style() -> "Style":
-    # Also in a pipe: `| less` shows what the terminal would.
-    width = console.width() or _COLUMNS
-    return dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
-
-
-def _heading(origin: str) -> "Heading":
-    from importlib.metadata import version
-
-    from commands.report.build import Heading
-
-    return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
+    return as_text(made, page_style(_COLUMNS), details=details)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -269,24 +250,10 @@ class _Source:
         async with connected(self.cluster) as server:
             try:
                 store = FileStore(below=await read_cluster(server, server.address))
-                gathered, problems = await from_cluster(
-                    server, server.address, asked.settings, store, _progress(counter)
-                )
+                gathered, problems = await from_cluster(server, server.address, asked.settings, store, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address
-
-
-def _progress(counter: Counter) -> Callable[[object, int], None]:
-    """Count the objects of lists, page by page."""
-    counted: Counts[object] = Counts()
-
-    def progress(resource: object, count: int) -> None:
-        for _ in range(count - counted[resource]):
-            counter.step()
-        counted[resource] = count
-
-    return progress
 
 
 # --- fit --------------------------------------------------------------------------------------------------------
@@ -345,7 +312,9 @@ def fit(
         found = fits(gathered, candidates)
     except NothingToFitError as error:
         raise click.UsageError(f"{error}.") from error
-    write(as_json(found, origin, problems) if output == "json" else as_text(found, origin, problems, _style()))
+    write(
+        as_json(found, origin, problems) if output == "json" else as_text(found, origin, problems, page_style(_COLUMNS))
+    )
     unread = problems or (source.files is not None and source.files.faults)
     context.exit(UNREADABLE if unread else 0 if found.fits else REFUSED)
 

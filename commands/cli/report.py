@@ -2,9 +2,6 @@
 
 import asyncio
 import dataclasses
-import datetime as dt
-import os
-from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,14 +21,12 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, write
-from runtime import console
+from commands.cli.streams import Counter, heading, page_style, write
 
 if TYPE_CHECKING:
     from cluster.store import Store
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
-    from commands.report.build import Heading
     from commands.report.model import Report, Shadowed
     from conversion.asks.conversion_context import ConversionOptions
     from runtime.api_transport import Connection
@@ -145,7 +140,7 @@ def _from_files(
     counter.clear()
     names = [Path(each).name or each if isinstance(each, str) else each.name for each in given]
     builder.problems += inputs.faults
-    made = builder.build(_heading(", ".join(names)))
+    made = builder.build(heading(", ".join(names)))
     return made, not made.problems, inputs.line_of
 
 
@@ -202,16 +197,9 @@ class _Cluster:
         from commands.status.lines import CheckResult
         from neuron.hardware.instances import Catalogue
 
-        counted: Counts[object] = Counts()
-
-        def progress(resource: object, count: int) -> None:
-            for _ in range(count - counted[resource]):
-                counter.step()
-            counted[resource] = count
-
         catalogue = policies.catalogue if policies else Catalogue()
         notes: list[str] = []
-        devices = await cluster_inputs.read_devices(server, server.address, catalogue, progress, notes)
+        devices = await cluster_inputs.read_devices(server, server.address, catalogue, counter.listed, notes)
         queues = await kueue.read(server)
         around = FileStore(below=view)
         notes += [f"{view.unseen}."] if view.unseen else []
@@ -219,13 +207,13 @@ class _Cluster:
         lines = kueue.check(queues, [options.device_class])
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
-        inputs = cluster_inputs.ClusterInputs(server, self.namespace, progress)
+        inputs = cluster_inputs.ClusterInputs(server, self.namespace, counter.listed)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
             shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        made = builder.build(_heading(server.address + where), shadowed)
+        made = builder.build(heading(server.address + where), shadowed)
         return made, inputs.complete and not made.problems
 
     async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
@@ -235,14 +223,6 @@ class _Cluster:
             counter.say(await publish(server, made, self.namespace))
         except CannotPublishError as error:
             raise CannotLookError(str(error)) from error
-
-
-def _heading(origin: str) -> "Heading":
-    from importlib.metadata import version
-
-    from commands.report.build import Heading
-
-    return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
 
 
 def _rendered(made: "Report", output: str, line_of: LineOf, docs_url: str) -> str:
@@ -265,8 +245,4 @@ def _rendered(made: "Report", output: str, line_of: LineOf, docs_url: str) -> st
             return as_sarif(made, line_of, docs_url)
     from commands.report.render_text import as_text
 
-    # Also in a pipe: `| less` shows what the terminal would.
-    width = console.width() or _COLUMNS
-    return as_text(
-        made, dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
-    )
+    return as_text(made, page_style(_COLUMNS))

@@ -1,14 +1,21 @@
 """Standard output and standard error of commands: failures in one line, and a counter for long work."""
 
 import contextlib
+import dataclasses
+import datetime as dt
 import errno
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from runtime import console
+
+if TYPE_CHECKING:
+    from commands.report.build import Heading
+    from runtime.terminal import Style
 
 UNWRITABLE: Final = 2
 INTERRUPTED: Final = 130
@@ -63,6 +70,21 @@ def write_exact(pieces: Iterable[str]) -> None:
         console.write_exact(pieces)
 
 
+def page_style(columns: int) -> "Style":
+    """How text is written, also in a pipe: `| less` shows what the terminal would. `columns`: where none is known."""
+    width = console.width() or columns
+    return dataclasses.replace(console.style(os.environ), encoding=console.encoding("utf-8"), width=width)
+
+
+def heading(origin: str) -> "Heading":
+    """The heading of a report that is made now. `origin`: files, or the address of the API server."""
+    from importlib.metadata import version
+
+    from commands.report.build import Heading
+
+    return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
+
+
 def say(line: str) -> None:
     """Write a line to standard error."""
     console.say(line)
@@ -92,6 +114,7 @@ class Counter:
         self._count = 0
         self._next = clock() + 5 * _INTERVAL
         self._phase = "read"
+        self._listed: dict[object, int] = {}
 
     def phase(self, done: str) -> None:
         """Begin to count anew. `done`: what is done with each, such as `converted`."""
@@ -104,6 +127,12 @@ class Counter:
             return
         self._next = self._clock() + _INTERVAL
         self._line.draw(f"{self._count:,} {self._what} {self._phase}")
+
+    def listed(self, of: object, count: int) -> None:
+        """Count objects that are read page by page. `count`: those of one collection so far."""
+        for _ in range(count - self._listed.get(of, 0)):
+            self.step()
+        self._listed[of] = count
 
     def say(self, line: str) -> None:
         """Print a line on standard error in place of the counter."""

@@ -77,7 +77,7 @@ def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str])
     counted: Counter[str] = Counter()
     for claim in claims:
         counted[CLAIM_COUNT] += 1
-        for device_class, devices in _devices(claim).items():
+        for device_class, devices in devices_by_class(claim).items():
             counted[device_class + _CLASS_SUFFIX] += devices
             counted[_IMPLICIT_PREFIX + device_class] += devices
             for resource, served_by in extended_resources.items():
@@ -86,7 +86,7 @@ def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str])
     return counted
 
 
-def _devices(claim: ClaimSpec) -> Counter[str]:
+def devices_by_class(claim: ClaimSpec) -> Counter[str]:
     """Devices by class, in the worst case."""
     total: Counter[str] = Counter()
     for request in claim.requests:

@@ -8,9 +8,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
+from pydantic import ValidationError
+
 from commands.rehearse.model import DrainBudget
-from neuron.api.fields import mapping, mappings
-from neuron.api.node_selection import unmet_selector, unmet_terms
+from neuron.api.fields import mapping
+from policies.judging.matching import selects
+from policies.schema.constraints import LabelSelector
 
 POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 
@@ -20,6 +23,7 @@ class _Read:
     namespace: str
     name: str
     spec: Mapping[str, object]
+    selector: LabelSelector
     expected: int
     members: int = 0
 
@@ -32,19 +36,21 @@ class DrainBudgets:
         self._by_namespace: dict[str, list[int]] = {}
 
     def take(self, item: Mapping[str, object]) -> None:
-        """A PodDisruptionBudget. One that cannot be read is left out."""
-        metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
+        """A PodDisruptionBudget. One without a selector, or with one that cannot be read, is left out."""
+        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
         namespace, expected = str(metadata.get("namespace") or "default"), status.get("expectedPods")
+        try:
+            selector = LabelSelector.model_validate(spec.get("selector"))
+        except ValidationError:
+            return
         self._by_namespace.setdefault(namespace, []).append(len(self._found))
         wanted = expected if isinstance(expected, int) else 0
-        self._found.append(_Read(namespace, str(metadata.get("name")), mapping(item.get("spec")), wanted))
+        self._found.append(_Read(namespace, str(metadata.get("name")), spec, selector, wanted))
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """Indices of the budgets that count a pod."""
         found = tuple(
-            number
-            for number in self._by_namespace.get(namespace, ())
-            if _selects(self._found[number].spec.get("selector"), labels)
+            number for number in self._by_namespace.get(namespace, ()) if selects(self._found[number].selector, labels)
         )
         for number in found:
             self._found[number].members += 1
@@ -53,17 +59,6 @@ class DrainBudgets:
     def made(self) -> tuple[DrainBudget, ...]:
         """All budgets. Call it after all pods."""
         return tuple(DrainBudget(f"{each.namespace}/{each.name}", _most(each)) for each in self._found)
-
-
-def _selects(selector: object, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects a pod. One without any requirement selects all, a missing one none."""
-    if not isinstance(selector, Mapping):
-        return False
-    wanted = {str(key): str(value) for key, value in mapping(selector.get("matchLabels")).items()}
-    expressions = list(mappings(selector.get("matchExpressions")))
-    if unmet_selector(wanted, labels):
-        return False
-    return not expressions or not unmet_terms([{"matchExpressions": expressions}], "", labels)  # type: ignore[typeddict-item]
 
 
 def _most(budget: _Read) -> int:

@@ -26,8 +26,9 @@ from commands.devices.allocator_inputs import (
     result_of,
 )
 from commands.devices.cluster_devices import ClusterDevices
+from commands.explain.quotas import devices_by_class
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
-from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Results
+from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import RehearsalScene
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
 from commands.rehearse.search import NoSuchTypeError, like
@@ -81,7 +82,12 @@ _IDS: Final = re.compile(r"[0-9]{1,3}(?:\s*,\s*[0-9]{1,3})*", re.ASCII)
 _SELECTION: Final = ("nodeSelector", "affinity", "tolerations")
 _CONTAINERS: Final = ("initContainers", "containers")
 _FIELDS: Final = ("name", "resources", "restartPolicy", "env")
-_WAITING: Final = (Cause.QUEUE, Cause.KARPENTER, Cause.SELECTION)
+_WAITING: Final = {
+    Cause.QUEUE: WaitCause.QUEUE,
+    Cause.KARPENTER: WaitCause.POOL,
+    Cause.SELECTION: WaitCause.SELECTION,
+}
+"""Obstacles for which a pod waits whatever is free."""
 _MOST_SYNTHETIC: Final = 100_000
 
 
@@ -131,7 +137,8 @@ class Gathering:
         self._inventory = Inventory()
         self._roots: list[Root] = []
         self._budgets = DrainBudgets()
-        self._backoff: dict[str, object] = {}
+        self._failing: set[str] = set()
+        """UIDs of Jobs that fail when a pod is evicted."""
         self._kinds: dict[object, PodKind | None] = {}
         self._pods: list[PlayedPod] = []
         self._with_pods: set[str] = set()
@@ -165,9 +172,8 @@ class Gathering:
             return
         if (found.group, found.kind) == ("batch", "Job"):
             item = _loaded(found.raw)
-            uid = text(mapping(item.get("metadata")).get("uid"))
             if mapping(item.get("spec")).get("backoffLimit") == 0:
-                self._backoff[uid] = True
+                self._failing.add(text(mapping(item.get("metadata")).get("uid")))
         root = self._inventory.take(found)
         if root is not None:
             self._roots.append(root)
@@ -225,7 +231,7 @@ class Gathering:
         found = next((key for key, value in _KEEP.items() if annotations.get(key) == value), "")
         if found:
             return f"annotation {found}"
-        if self._backoff.get(text(owner.get("uid"))):
+        if text(owner.get("uid")) in self._failing:
             return f"its Job {text(owner.get('name'))} has backoffLimit 0, and fails when it is evicted"
         return ""
 
@@ -259,7 +265,7 @@ class Gathering:
         if key not in self._kinds:
             root = Root(found, None, text(metadata.get("uid")), running=True)
             holders = self._holders.get(_name(metadata), ())
-            made = [self._claimed(metadata, spec, holders)] if holders else self._made(self._assess(root), owner)
+            made = [self._claimed(metadata, spec, holders)] if holders else self.kinds(self.assess(root), owner)
             self._kinds[key] = made[0] if made else None
         kind = self._kinds[key]
         if kind in self._assessed:
@@ -290,19 +296,20 @@ class Gathering:
         group = text(owner.get("apiVersion")).rpartition("/")[0]
         return Reference(group, text(owner.get("kind")), namespace, text(owner.get("name")), uid) if owner else None
 
-    def _assess(self, root: Root) -> Assessment | None:
+    def assess(self, root: Root) -> Assessment | None:
+        """What admission makes of an object, of the cluster or not; None if it cannot be read."""
         try:
             return self._assessor.assess(root)
         except NotReadableError:
             self.unreadable.append(f"{root.found.kind} of {root.found.source or 'the cluster'}")
             return None
 
-    def _made(self, assessment: Assessment | None, owner: Mapping[str, object]) -> list[PodKind]:
-        """One kind for each pod template of an assessed object."""
+    def kinds(self, assessment: Assessment | None, owner: Mapping[str, object] | None = None) -> list[PodKind]:
+        """One kind for each pod template of an assessed object. `owner`: the controller of a pod."""
         if assessment is None:
             return []
         workload = assessment.workload
-        above = self._owner_reference(owner, workload.ref.namespace)
+        above = self._owner_reference(owner or {}, workload.ref.namespace)
         workload = dataclasses.replace(workload, ref=above) if above is not None else workload
         found = []
         for part, group in zip(assessment.judged, workload.groups, strict=False):
@@ -317,13 +324,20 @@ class Gathering:
         errors = [each.finding for each in workload.obstacles if each.finding.severity is Severity.ERROR]
         blocking = [each for each in workload.obstacles if each.blocks]
         refused: Finding | None = None
-        waits: Finding | None = None
+        waits: Reason | None = None
         claims: Form | None = None
         if workload.prospect is Prospect.BLOCKED:
             refused = next(iter([*errors, *(each.finding for each in blocking)]), None)
         elif workload.fate is Fate.CONVERTS and group.need is not None:
             claims = self._claim_form(group, plugin)
-            waits = next((each.finding for each in blocking if each.cause in _WAITING), None)
+            waits = next(
+                (
+                    Reason(_WAITING[each.cause], each.finding.message, each.finding.fix)
+                    for each in blocking
+                    if each.cause in _WAITING
+                ),
+                None,
+            )
         decided = workload.mode.startswith("convert")
         return PodKind(workload.ref, plugin, claims, decided, refused, waits, workload.why)
 
@@ -345,7 +359,7 @@ class Gathering:
             return None
         key = (id(need), id(plugin))
         if key not in self._forms:
-            charge = sum(charged(spec, self._settings.options.device_class) for spec in need.claims)
+            charge = sum(devices_by_class(spec)[self._settings.options.device_class] for spec in need.claims)
             devices = group.after.devices if group.after is not None else plugin.devices
             self._forms[key] = Form(need.pod, {}, claim, plugin.amounts, devices, charge)
         return self._forms[key]
@@ -484,24 +498,16 @@ class Gathering:
 
     def _of_manifest(self, root: Root) -> Iterator[tuple[PodKind, int, Mapping[str, str]]]:
         """Kinds of pods of a manifest, their number and labels."""
-        assessment = self._assess(root)
+        assessment = self.assess(root)
         if assessment is None:
             return
-        kinds = self._made(assessment, {})
+        kinds = self.kinds(assessment)
         for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
             self.workloads[self._assessed[kind]] += group.known_pods
             metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
             self._note(spec)
             labels = mapping(metadata.get("labels"))
             yield kind, group.known_pods, {str(key): str(value) for key, value in labels.items()}
-
-    def demand(self, root: Root) -> Assessment | None:
-        """The assessment of an object that is no part of the cluster, such as the pod of `fit`."""
-        return self._assess(root)
-
-    def kinds(self, assessment: Assessment) -> list[PodKind]:
-        """The kinds of pods of an assessment."""
-        return self._made(assessment, {})
 
     def _namespaces(self) -> tuple[str, ...]:
         """The namespaces in the report's order."""
@@ -516,7 +522,7 @@ class Gathering:
         resource = QUOTA.format(device_class=device_class)
         used: Counter[str] = Counter()
         for claim in self._cluster.claims:
-            used[claim.metadata.namespace] += charged(claim_spec(claim.spec), device_class)
+            used[claim.metadata.namespace] += devices_by_class(claim_spec(claim.spec))[device_class]
         found = {}
         for namespace in {pod.namespace for pod in self._pods}:
             allowed = (self._store.quotas(namespace) or {}).get(resource)
@@ -564,19 +570,6 @@ class Gathering:
             dataclasses.replace(each, groups=tuple(dataclasses.replace(group, pods=pods) for group in each.groups))
             for each, pods in self.workloads.items()
         ]
-
-
-def charged(spec: ClaimSpec, device_class: str) -> int:
-    """Devices that a quota of a DeviceClass counts for a claim (pkg/quota/v1/evaluator/core/resource_claims.go)."""
-    total = 0
-    for request in spec.requests:
-        counts = [
-            names.MAX_DEVICES_PER_CLAIM if part.everything else part.count
-            for part in request.alternatives
-            if part.device_class == device_class
-        ]
-        total += max(counts, default=0)
-    return total
 
 
 def group_name(node: Node, instance_type: str, label: str = "") -> str:

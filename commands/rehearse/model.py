@@ -70,7 +70,7 @@ class PodKind:
         claims: after conversion; None if they are not converted.
         decided: whether conversion does not depend on the namespace's annotation that the migration sets.
         refused: the finding for which a converted pod is not created, or None.
-        waits: the finding for which it waits whatever is free (a queue, a pool), or None.
+        waits: why it waits whatever is free (a queue, a pool), or None.
         why: why it is not converted; empty if it is.
     """
 
@@ -79,7 +79,7 @@ class PodKind:
     claims: Form | None = None
     decided: bool = False
     refused: Finding | None = None
-    waits: Finding | None = None
+    waits: Reason | None = None
     why: str = ""
 
     @property

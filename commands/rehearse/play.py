@@ -21,7 +21,6 @@ from commands.rehearse.model import (
     Play,
     PlayedPod,
     Reason,
-    Results,
     Step,
     WaitCause,
 )
@@ -42,7 +41,6 @@ class RehearsalScene:
 
     Attributes:
         played: nodes; pods that run are counted on them.
-        results: devices of pods that run with claims, by number of the pod.
         budgets: that `PlayedPod.budgets` point at.
         namespaces: in the order in which they are converted.
         converting: namespaces that may be converted; None: all.
@@ -56,15 +54,10 @@ class RehearsalScene:
     namespaces: tuple[str, ...] = ()
     converting: frozenset[str] | None = None
     quotas: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    results: Mapping[int, Results] = dataclasses.field(default_factory=dict)
 
     def with_nodes(self, spare: Iterable[PlayedNode]) -> "RehearsalScene":
         """The scene with more nodes."""
         return dataclasses.replace(self, played=PlayedNodes([*self.played.copy().nodes.values(), *spare]))
-
-    def figures(self) -> DeviceFigures:
-        """The figures before the first step."""
-        return Player(self).figures()
 
     def shots(self) -> tuple[NodeShot, ...]:
         """The nodes before the first step."""
@@ -349,7 +342,7 @@ class Player:
             self._claimed[number] = form.charge
             self._charged[kind.namespace] += form.charge
             if kind.waits is not None:
-                self._wait(number, Reason(_cause(kind.waits), kind.waits.message, kind.waits.fix))
+                self._wait(number, kind.waits)
                 return ""
         name = self.played.place(number, form)
         if not name:
@@ -440,15 +433,3 @@ def _emptied(node: PlayedNode) -> PlayedNode:
 
 def _denied(finding: Finding) -> Reason:
     return Reason(WaitCause.DENIED, f"{finding.code}: {finding.message}", finding.fix)
-
-
-_CAUSES: Final = {
-    "NEU232": WaitCause.QUEUE,
-    "NEU903": WaitCause.POOL,
-    "NEU905": WaitCause.POOL,
-    "NEU204": WaitCause.QUOTA,
-}
-
-
-def _cause(finding: Finding) -> WaitCause:
-    return _CAUSES.get(finding.code, WaitCause.SELECTION)

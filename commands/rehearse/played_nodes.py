@@ -32,7 +32,8 @@ PLUGIN: Final = "plugin"
 DRIVER: Final = "driver"
 SCORED: Final = {"cpu": 100, "memory": 200 * 2**20}
 """Resources that the scheduler compares nodes by, and what it counts for a pod that requests none of one."""
-_LABEL_DRIVER: Final = "neuron.aws.com/driver"
+DRIVER_LABEL: Final = {"neuron.aws.com/driver": "dra"}
+"""Of nodes with the driver (docs/migrate.md)."""
 _PODS: Final = "pods"
 _POD: Final = 1e-6
 """What one more pod adds to a node's score: of nodes with equal requests, the one with fewer pods comes first."""
@@ -232,7 +233,7 @@ class PlayedNode:
         """From now on the driver has the node, and it takes pods."""
         self.side, self.model = DRIVER, self.after
         self.plugin_used.clear()
-        self._open({_LABEL_DRIVER: "dra"})
+        self._open(DRIVER_LABEL)
 
     def reopen(self) -> None:
         """Uncordon it: it keeps the plugin."""
@@ -328,7 +329,7 @@ class PlayedNodes:
         return PlayedNodes([each.copy() for each in self.nodes.values()], self._rules)
 
     def part(self, nodes: Iterable[PlayedNode]) -> "PlayedNodes":
-        """A played of some nodes only."""
+        """Some of the nodes, or copies of them, under the same rules."""
         return PlayedNodes(nodes, self._rules)
 
     # --- changes ------------------------------------------------------------------------------------------------

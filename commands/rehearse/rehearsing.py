@@ -8,7 +8,7 @@ import orjson
 from commands.rehearse.fitting import Fitting, fit
 from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Group, PlayedPod, Rehearsal
-from commands.rehearse.play import Player, RehearsalScene
+from commands.rehearse.play import Player
 from commands.rehearse.played_nodes import PLUGIN
 from commands.rehearse.search import Plays, Told, best_order, needed_spares, with_spares
 from commands.report.build import Heading
@@ -67,14 +67,14 @@ def rehearse(
     spares = needed_spares(scene, best, choice.spares, gathered.spare, plays)
     pictures = choice.pictures and len(scene.played.nodes) * (len(best.steps) + 1) <= MOST_SHOTS
     best = Player(scene, shots=pictures).play(best.order)
-    told = gathered.told()
+    told, start = gathered.told(), Player(scene)
     return Rehearsal(
         heading.origin,
         heading.made,
         heading.version,
         scene.groups,
         scene.pods,
-        scene.figures(),
+        start.figures(),
         best,
         others,
         every,
@@ -84,14 +84,8 @@ def rehearse(
         gathered.unknown(scene),
         tuple(problems),
         scene.shots() if pictures else (),
-        _today(scene),
+        tuple((number, reason.text) for number, reason in start.reasons.items()),
     )
-
-
-def _today(scene: RehearsalScene) -> tuple[tuple[int, str], ...]:
-    """Pods that wait before the first step, and why."""
-    player = Player(scene)
-    return tuple((number, reason.text) for number, reason in player.reasons.items())
 
 
 def _order(chosen: tuple[str, ...], groups: Iterable[Group]) -> tuple[str, ...]:
@@ -198,7 +192,7 @@ def fits(gathered: Gathering, candidates: Iterable[Found]) -> FitAnswer:
         for each in candidates
         if pods.may_concern_us(each.raw)
         if not identity(each.raw).uid
-        if (assessment := gathered.demand(Root(each, None, ""))) is not None
+        if (assessment := gathered.assess(Root(each, None, ""))) is not None
         if (kinds := gathered.kinds(assessment))
     ]
     if not found:

@@ -55,11 +55,9 @@ def _waits(rehearsal: Rehearsal) -> Iterator[str]:
     found = tables.waits(rehearsal)
     if not found:
         return
-    last = len(rehearsal.best.steps)
     yield '<h2 id="waits">What waits</h2><ul class="topics blocks">'
     for each in found:
-        when = "at the end" if last in each.steps else f"after step {', '.join(map(str, each.steps))}"
-        about = f"{counted(each.pods, 'pod')} of {each.workload}, {when}"
+        about = tables.wait_text(each, rehearsal)
         yield f'<li><p><span class="tag">{as_escaped(each.reason.cause)}</span> {as_escaped(about)}</p>'
         yield f"<p>{as_escaped(each.reason.text)}</p>"
         yield f'<p class="fix">{as_escaped(each.reason.fix)}</p></li>' if each.reason.fix else "</li>"

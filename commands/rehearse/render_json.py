@@ -1,6 +1,5 @@
 """A rehearsal as JSON for programs. Field names are stable."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
 import orjson
@@ -106,13 +105,12 @@ def _cost(cost: Cost) -> dict[str, int]:
 
 
 def _figures(figures: DeviceFigures) -> dict[str, int]:
-    found = dataclasses.asdict(figures)
     return {
-        "plugin": found["plugin"],
-        "pluginUsed": found["plugin_used"],
-        "driver": found["driver"],
-        "driverUsed": found["driver_used"],
-        "waiting": found["waiting"],
+        "plugin": figures.plugin,
+        "pluginUsed": figures.plugin_used,
+        "driver": figures.driver,
+        "driverUsed": figures.driver_used,
+        "waiting": figures.waiting,
     }
 
 

@@ -6,7 +6,6 @@ from commands.rehearse import tables
 from commands.rehearse.model import Rehearsal
 from commands.report.render_text import table_lines
 from commands.report.tables import names
-from commands.status.lines import counted
 from runtime.terminal import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
 
 _INDENT = "  "
@@ -53,12 +52,9 @@ def _part(title: str, found: list[str], style: Style, *, details: bool) -> Itera
 
 
 def _waits(rehearsal: Rehearsal) -> Iterator[str]:
-    last = len(rehearsal.best.steps)
     for each in tables.waits(rehearsal):
-        when = "at the end" if last in each.steps else f"after step {', '.join(map(str, each.steps))}"
         fix = f"\n-> {each.reason.fix}" if each.reason.fix else ""
-        about = f"{each.reason.cause}: {counted(each.pods, 'pod')} of {each.workload}, {when}"
-        yield f"{about}\n{' '.join(each.reason.text.split())}{fix}"
+        yield f"{each.reason.cause}: {tables.wait_text(each, rehearsal)}\n{' '.join(each.reason.text.split())}{fix}"
 
 
 def _changes(rehearsal: Rehearsal) -> Iterator[str]:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from commands.rehearse.model import Cost, Play, Spares
 from commands.rehearse.play import Player, RehearsalScene
-from commands.rehearse.played_nodes import DRIVER, PlayedNode
+from commands.rehearse.played_nodes import DRIVER, DRIVER_LABEL, PlayedNode
 from commands.status.lines import counted
 from neuron import names
 
@@ -22,7 +22,6 @@ MOST_WORK: Final = 20_000
 _ALL_ORDERS: Final = 4
 """Groups of which all orders are tried."""
 _MOST_SPARES: Final = 512
-_HOST_LABELS: Final = ("kubernetes.io/hostname", names.LABEL_INSTANCE_TYPE)
 
 Told = Callable[[], None]
 
@@ -175,14 +174,10 @@ def _types(scene: RehearsalScene, play: Play) -> list[str]:
         state = scene.played.nodes.get(pod.node) if pod.kind in kinds else None
         if state is not None and state.after is not None:
             found.add(state.instance_type)
+    known = {node.instance_type for node in scene.played.nodes.values() if node.after is not None}
     stalled = {step.group for step in play.steps if step.stalled}
     for group in scene.groups:
-        if group.name in stalled:
-            found |= {
-                each
-                for each in group.types
-                if any(node.instance_type == each and node.after is not None for node in scene.played.nodes.values())
-            }
+        found |= known.intersection(group.types) if group.name in stalled else set()
     return sorted(found)
 
 
@@ -194,10 +189,7 @@ def like(name: str, instance_type: str, nodes: Iterable[PlayedNode], empty: Play
     common = dict(same[0].labels)
     for node in same[1:]:
         common = {key: value for key, value in common.items() if node.labels.get(key) == value}
-    labels = {**common, "kubernetes.io/hostname": name, "neuron.aws.com/driver": "dra"}
-    made = structs.replace(empty.node, labels={**empty.node.labels, **labels}, allocatable=_basic(same[0].allocatable))
+    labels = {**common, "kubernetes.io/hostname": name, **DRIVER_LABEL}
+    allocatable = {key: value for key, value in same[0].allocatable.items() if key not in names.LEGACY_RESOURCES}
+    made = structs.replace(empty.node, labels={**empty.node.labels, **labels}, allocatable=allocatable)
     return PlayedNode(made, instance_type, side=DRIVER, model=empty.model, after=empty.model)
-
-
-def _basic(allocatable: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in allocatable.items() if key not in names.LEGACY_RESOURCES}

@@ -42,6 +42,13 @@ def waits(rehearsal: Rehearsal) -> tuple[Wait, ...]:
     return tuple(sorted(made, key=lambda each: (last not in each.steps, -each.pods, each.workload)))
 
 
+def wait_text(wait: Wait, rehearsal: Rehearsal) -> str:
+    """`2 pods of Deployment team-a/web, at the end`."""
+    last = len(rehearsal.best.steps)
+    when = "at the end" if last in wait.steps else f"after step {', '.join(map(str, wait.steps))}"
+    return f"{counted(wait.pods, 'pod')} of {wait.workload}, {when}"
+
+
 def summary(rehearsal: Rehearsal) -> list[str]:
     """The first sentences: what could not be read, what there is, what happens, spare nodes, the order."""
     lines = [f"Not complete, could not be read: {each}" for each in rehearsal.problems]
