@@ -38,8 +38,13 @@ from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import PolicyDocument, PolicyProblem
 
-_EXPRESSION_LIMITS: Final = dataclasses.replace(DEFAULT_LIMITS, expression_bytes=100_000, comprehension_nesting=30)
-"""Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters."""
+_EXPRESSION_LIMITS: Final = dataclasses.replace(
+    DEFAULT_LIMITS, expression_bytes=100_000, comprehension_nesting=30, seconds=10.0
+)
+"""Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters.
+
+Costs and work bound the constants that are computed at load; the time is long, so that a busy machine refuses no file.
+"""
 _MOST_NAMED: Final = 3
 """Files that a note names."""
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
