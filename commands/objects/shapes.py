@@ -71,7 +71,9 @@ class Shapes(Generic[_T]):
         """The result of a document that differs only in values that do not matter."""
         return self._results.find(look)
 
-    def record(self, look: Look, document: Document, manifest: Manifest, splices: tuple[Splice, ...], result: _T) -> None:
+    def record(
+        self, look: Look, document: Document, manifest: Manifest, splices: tuple[Splice, ...], result: _T
+    ) -> None:
         """Keep the result of a document with one object, unless other documents cannot be compared with it."""
         root = document.root
         if root is None or manifest.path or not holds_claims(manifest.group, manifest.kind):
@@ -83,9 +85,11 @@ class Shapes(Generic[_T]):
         free = {
             at for at, span in enumerate(spans) if span in paths and not any(_touches(each, span) for each in splices)
         }
-        name = next((at for at in free if paths[spans[at]] == _NAME), None)
-        first = "" if name is None else text_of(look.values[name])
-        self._results.keep(look, free, Recorded(spans, result, name, first))
+        # A name that is no text counts as none.
+        name = next(
+            (at for at in free if paths[spans[at]] == _NAME and text_of(look.values[at]) == manifest.name), None
+        )
+        self._results.keep(look, free, Recorded(spans, result, name, manifest.name))
 
 
 _NAME: Final = ("metadata", "name")
@@ -121,7 +125,14 @@ def _is_free(manifest: Manifest, path: Path) -> bool:
 
 
 def _is_label(path: Path) -> bool:
-    return len(path) == 3 and path[:2] == ("metadata", "labels") and path[2] not in _READ_LABELS
+    """Whether it is a label or annotation that nothing reads. All annotations of ours have our domain."""
+    match path:
+        case ("metadata", "labels", key):
+            return key not in _READ_LABELS
+        case ("metadata", "annotations", str(key)):
+            return key not in ALL_KEYS and key != names.ANNOTATION_MIRROR_POD and "neuron" not in key
+        case _:
+            return False
 
 
 def _is_free_in_pod(path: Path) -> bool:

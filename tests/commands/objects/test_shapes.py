@@ -25,6 +25,9 @@ metadata:
   labels:
     app: {label}   # {comment}
     neuron.aws.com/converted: {converted}
+  annotations:
+    example.com/owner: {label}
+    neuron.aws.com/logical-neuron-core: {core}
 spec:
   schedulerName: {scheduler}
   containers:
@@ -54,6 +57,7 @@ FIELDS = st.fixed_dictionaries(
         "word": QUOTED,
         "variable": st.sampled_from(["RANK", "NEURON_RT_NUM_CORES"]),
         "value": QUOTED,
+        "core": st.sampled_from(['"1"', "'2'", '"3"']),
         "count": st.sampled_from(["4", '"4"', "7", "1"]),
     }
 )
@@ -62,7 +66,7 @@ FIELDS = st.fixed_dictionaries(
 def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
-            patch.setattr(shapes.Look, "at", lambda _: None)
+            patch.setattr(yaml_items.Look, "at", lambda _: None)
         done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium()))
         printed = "".join(as_yaml(done.changes, lambda _: None))
     return printed, [str(each) for each in done.notices], done.refused, done.left
@@ -71,7 +75,7 @@ def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
 def validated(text: str, *, recognise: bool) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
-            patch.setattr(shapes.Look, "at", lambda _: None)
+            patch.setattr(yaml_items.Look, "at", lambda _: None)
         return list(validate_sources([source("f.yaml", text, kept=0)], FileContext(trainium())).located)
 
 
@@ -97,6 +101,7 @@ SAME = {
     "scheduler": "my-scheduler",
     "container": "main",
     "variable": "RANK",
+    "core": '"1"',
     "count": "4",
 }
 
@@ -123,7 +128,7 @@ def test_the_number_of_recorded_shapes_is_bounded(monkeypatch: pytest.MonkeyPatc
     kept = shapes.Shapes[None]()
     text = "".join(f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a{n}b}}\n" for n in range(3000))
     for document in source("f", text, kept=0).documents:
-        look = shapes.Look.at(document.text)
+        look = yaml_items.Look.at(document.text)
         assert look is not None
         (manifest,) = manifests(document)
         kept.record(look, document, manifest, (), None)
@@ -131,4 +136,4 @@ def test_the_number_of_recorded_shapes_is_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_long_document_is_not_compared() -> None:
-    assert shapes.Look.at("a: " + "b" * 20_000) is None
+    assert yaml_items.Look.at("a: " + "b" * 20_000) is None
