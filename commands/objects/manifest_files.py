@@ -22,7 +22,6 @@ from commands.objects.documents import Document, Documents, ManifestError, TextB
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Shapes
-from commands.objects.yaml_items import Look
 from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
@@ -171,7 +170,7 @@ class _FileReader:
 
     def _check(self, document: Document) -> list[Manifest]:
         # The items of a long List have shapes of their own.
-        look = None if document.json or document.part is not None else Look.at(document.text)
+        look = None if document.part is not None else document.look
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))

@@ -25,6 +25,7 @@ _SPAN: Final = re.compile(
 _QUOTES: Final = ("'", '"')
 _LONGEST: Final = 16 * 1024
 """Characters of a text that is compared."""
+_LONGEST_WORD: Final = len("false")
 _MOST: Final = 4096
 """Results that are kept."""
 _Path: TypeAlias = tuple[str | int, ...]
@@ -71,7 +72,7 @@ def _kind_of(span: str) -> str:
     if first in _QUOTES:
         return first
     if first.isalpha():
-        return span if is_word(span) else "w"
+        return span if len(span) <= _LONGEST_WORD and is_word(span) else "w"
     return "w" if isinstance(resolve(span), str) else span
 
 

@@ -123,7 +123,7 @@ class Converter:
 
     def convert(self, source: str, document: Document) -> Change:
         """Convert every object of a document. `source`: name of its file."""
-        look = Look.at(document.text) if self._shapes is not None and not document.json else None
+        look = document.look if self._shapes is not None else None
         known = self._shapes.find(look) if self._shapes is not None and look is not None else None
         if known is not None and look is not None:
             change, outcome = _moved(known, source, document, look)

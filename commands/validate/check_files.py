@@ -173,8 +173,7 @@ class FileValidator:
         return self._counted(list(judged.located), judged.objects)
 
     def _look(self, document: Document) -> Look | None:
-        compared = self._shapes is not None and not document.json and document.part is None
-        return Look.at(document.text) if compared else None
+        return document.look if self._shapes is not None and document.part is None else None
 
     def _counted(self, found: list[Located], objects: int) -> list[Located]:
         self.tally.objects += objects
