@@ -337,7 +337,9 @@ async def _policies(
     if settings.policies is None:
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
+    from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
+    from policies.files.api_types import nothing_served
     from policies.files.kept import FolderKeeper, PolicyKeeper
     from webhook.cluster.access_reviews import AccessReviews
     from webhook.cluster.claim_contents import ClaimContents
@@ -352,7 +354,10 @@ async def _policies(
     elif settings.policies_state_config_map and api_server is not None:
         keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
     together = settings.policy_reload == "together"
-    context = following(settings.policies, metrics.registry, find, review, together=together, keeper=keeper)
+    served = nothing_served if api_server is None else from_thread(api_server)
+    context = following(
+        settings.policies, metrics.registry, find, review, together=together, keeper=keeper, served=served
+    )
     return await stack.enter_async_context(context)
 
 
