@@ -34,10 +34,10 @@ _UNTYPED: Final = ("int-or-string", "date-time", "date", "duration", "byte")
 Resources: TypeAlias = Mapping[str, Any]
 """Resource -> name of its kind, and the code of its type."""
 Served: TypeAlias = Callable[[str], object]
-"""The OpenAPI v3 document of an apiVersion as the API server serves it; None: there is none; text: why it is not known."""
+"""The OpenAPI v3 document of an apiVersion; None: the API server has none; text: why it is not known."""
 
 
-def nothing_served(api_version: str) -> None:  # noqa: ARG001 - the signature of `Served`
+def nothing_served(api_version: str) -> None:
     """A `Served` without an API server."""
 
 

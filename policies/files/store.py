@@ -287,7 +287,9 @@ class PolicyStore:
             return load(chosen, case_time=case_time, served=options.served)
 
         loaded = (
-            Loaded(load_files(files), files) if options.together else load_each(files, unreadable, self._good, load_files)
+            Loaded(load_files(files), files)
+            if options.together
+            else load_each(files, unreadable, self._good, load_files)
         )
         self._passed = case_time.passed_of(loaded.files)
         return loaded
