@@ -25,8 +25,8 @@ def ask_nobody(question: Question) -> AccessDecision:
         CelRuntimeError: always.
     """
     raise CelRuntimeError(
-        f"the permission {question} is not known, because there is no API server to ask here: in a test, give the answer"
-        " in `access`"
+        f"the permission {question} is not known, because there is no API server to ask here: in a test, give the"
+        " answer in `access`"
     )
 
 

@@ -134,9 +134,11 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        parts = await _policies(settings, api_server, metrics, stack)
+        more_checks: dict[str, Check] = {}
+        parts = await _policies(settings, api_server, metrics, more_checks, stack)
         policies = None if parts is None else parts.store
-        more_checks: dict[str, Check] = {} if policies is None else {"policies": policies.check}
+        if policies is not None:
+            more_checks["policies"] = policies.check
         if settings.follow_policies and policies is not None and api_server is not None:
             following = more_checks["policy rules"] = await _following(
                 settings, policies, api_server, certificates, stack
@@ -331,7 +333,11 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 
 
 async def _policies(
-    settings: WebhookSettings, api_server: TimedApiServer | None, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: WebhookSettings,
+    api_server: TimedApiServer | None,
+    metrics: Metrics,
+    more_checks: dict[str, Check],
+    stack: contextlib.AsyncExitStack,
 ) -> "PolicyParts | None":
     """The policies, followed until the stack closes; None: no policies."""
     if settings.policies is None:
@@ -347,7 +353,8 @@ async def _policies(
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
-    review = review_nothing if api_server is None else AccessReviews(api_server).ask
+    access = None if api_server is None else AccessReviews(api_server)
+    review = review_nothing if access is None else access.ask
     keeper: PolicyKeeper | None = None
     if settings.policies_state is not None:
         keeper = FolderKeeper(settings.policies_state)
@@ -358,7 +365,11 @@ async def _policies(
     context = following(
         settings.policies, metrics.registry, find, review, together=together, keeper=keeper, served=served
     )
-    return await stack.enter_async_context(context)
+    parts = await stack.enter_async_context(context)
+    if access is not None:
+        more_checks["policy permissions"] = access.check
+        await running(stack, {"policy permissions": lambda: access.watch(lambda: parts.store.current.asks)})
+    return parts
 
 
 async def _following(
