@@ -99,12 +99,14 @@ def type_warnings(api: Api, data: dict[str, Any]) -> set[str]:
     path, name = f"{_GROUP}/validatingadmissionpolicies", data["metadata"]["name"]
     api.request("POST", path, json=data)
     try:
-        status: dict[str, Any] = eventually(
-            "type checking", lambda: api.request("GET", f"{path}/{name}").body.get("status", {}).get("typeChecking")
+        eventually(
+            "type checking",
+            lambda: api.request("GET", f"{path}/{name}").body.get("status", {}).get("observedGeneration"),
         )
+        status = api.request("GET", f"{path}/{name}").body["status"]
     finally:
         api.request("DELETE", f"{path}/{name}")
-    return {each["fieldRef"] for each in status.get("expressionWarnings", ())}
+    return {each["fieldRef"] for each in status.get("typeChecking", {}).get("expressionWarnings", ())}
 
 
 @pytest.mark.parametrize(
