@@ -5,22 +5,18 @@ k8s.io/apiserver/pkg/cel/library/authz.go, with the costs of cost.go.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 from kubecel.budget import Budget
 from kubecel.checking.overloads import Overload, method
 from kubecel.errors import CelRuntimeError, quoted
+from kubecel.library import formats
 from kubecel.types import AUTHORIZER, BOOL, DECISION, GROUP_CHECK, PATH_CHECK, RESOURCE_CHECK, STRING, Type
 from kubecel.values import OpaqueValue
 
 _COST: Final = 350_000
 """Of one check: an expression can make two of them."""
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-_LONGEST_LABEL: Final = 63
-_LONGEST_SUBDOMAIN: Final = 253
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,9 +132,9 @@ def _group(authorizer: Authorizer, group: str) -> GroupCheck:
 
 
 def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
-    if len(name) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(name):
+    if formats.subdomain(name):
         raise CelRuntimeError(f"{quoted(name)} is not the name of a service account")
-    if len(namespace) > _LONGEST_LABEL or not _LABEL.fullmatch(namespace):
+    if formats.label(namespace):
         raise CelRuntimeError(f"{quoted(namespace)} is not the namespace of a service account")
     return dataclasses.replace(authorizer, account=(namespace, name))
 

@@ -57,7 +57,8 @@ def _too_long(text: str, most: int, unit: str = "characters") -> list[str]:
     return [f"must be no more than {most} {unit}"] if len(utf8(text)) > most else []
 
 
-def _label(text: str) -> list[str]:
+def label(text: str) -> list[str]:
+    """What is wrong with a label of RFC 1123."""
     found = _too_long(text, _LONGEST_LABEL)
     if not _fullmatch(_LABEL, text):
         rule = (
@@ -69,7 +70,8 @@ def _label(text: str) -> list[str]:
     return found
 
 
-def _subdomain(text: str, unit: str = "characters") -> list[str]:
+def subdomain(text: str, unit: str = "characters") -> list[str]:
+    """What is wrong with a subdomain of RFC 1123."""
     found = _too_long(text, _LONGEST_SUBDOMAIN, unit)
     if not _fullmatch(_SUBDOMAIN, text):
         rule = (
@@ -107,7 +109,7 @@ def _qualified_name(text: str) -> list[str]:
     if prefix == [""]:
         found.append("prefix part must be non-empty")
     elif prefix:
-        found += [f"prefix part {each}" for each in _subdomain(prefix[0], "bytes")]
+        found += [f"prefix part {each}" for each in subdomain(prefix[0], "bytes")]
     if not name:
         found.append("name part must be non-empty")
     else:
@@ -175,12 +177,12 @@ class Format(OpaqueValue):
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format("dns1123Label", _label, 30),
-        Format("dns1123Subdomain", _subdomain, 60),
+        Format("dns1123Label", label, 30),
+        Format("dns1123Subdomain", subdomain, 60),
         Format("dns1035Label", _label_1035, 30),
         Format("qualifiedName", _qualified_name, 60),
-        Format("dns1123LabelPrefix", _prefix(_label), 30),
-        Format("dns1123SubdomainPrefix", _prefix(_subdomain), 60),
+        Format("dns1123LabelPrefix", _prefix(label), 30),
+        Format("dns1123SubdomainPrefix", _prefix(subdomain), 60),
         Format("dns1035LabelPrefix", _prefix(_label_1035), 30),
         Format("labelValue", _label_value, 40),
         Format("uri", _uri, 1103),
