@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
@@ -102,11 +102,19 @@ def _serving(snapshot: StatusSnapshot) -> set[str] | None:
     """Names of the pods that are ready endpoints; None if the endpoints do not tell: they are not seen, or no pods."""
     if isinstance(snapshot.endpoint_slices, Unseen) or not snapshot.service or snapshot.outside:
         return None
-    endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
-    pods = [each for each in endpoints if (each.get("targetRef") or {}).get("kind") == "Pod"]
-    if len(pods) < len(endpoints):
+    endpoints = _endpoints(snapshot.endpoint_slices)
+    if any((each.get("targetRef") or {}).get("kind") != "Pod" for each in endpoints):
         return None
-    return {each["targetRef"]["name"] for each in pods if (each.get("conditions") or {}).get("ready", True)}
+    return {each["targetRef"]["name"] for each in endpoints if _receives(each)}
+
+
+def _endpoints(slices: Iterable[Object]) -> list[Object]:
+    return [each for item in slices for each in item.get("endpoints") or ()]
+
+
+def _receives(endpoint: Object) -> bool:
+    """Whether an endpoint gets requests; discovery.k8s.io/v1: no condition means ready."""
+    return bool((endpoint.get("conditions") or {}).get("ready", True))
 
 
 def _replica(replica: Replica) -> Iterator[StatusLine]:
@@ -154,10 +162,8 @@ def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         return
     if isinstance(snapshot.endpoint_slices, Unseen):
         return
-    endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
-    ready = [each for each in endpoints if (each.get("conditions") or {}).get("ready", True)]
-    if ready:
-        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(len(ready), 'ready endpoint')}.")
+    if ready := sum(map(_receives, _endpoints(snapshot.endpoint_slices))):
+        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(ready, 'ready endpoint')}.")
     else:
         text = f"{where} has no ready endpoint: every call fails."
         yield StatusLine(SERVICE, CheckResult.WRONG, text, _LOOK.format(snapshot.namespace))
