@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.cluster.rights import Rule
 from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
@@ -44,7 +44,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
         *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
-        *karpenter.check(snapshot.karpenter, () if isinstance(snapshot.deployments, Unseen) else snapshot.deployments),
+        *karpenter.check(snapshot.karpenter, items(snapshot.deployments)),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}

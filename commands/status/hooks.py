@@ -15,7 +15,7 @@ from cluster.kinds.rendered_entries import (
     differences,
     read_rendered,
 )
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names
@@ -45,11 +45,11 @@ def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     rendered = _rendered(snapshot)
     if isinstance(rendered, StatusLine):
         yield rendered
-    for kind, items in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
-        if isinstance(items, Unseen):
-            yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
+    for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
+        if isinstance(seen, Unseen):
+            yield StatusLine(CHECK, CheckResult.UNKNOWN, seen.why, seen.fix)
             continue
-        ours = own_configuration(items)
+        ours = own_configuration(seen)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
         lines = list(_absence(kind, wanted, snapshot) if ours is None else _entries(kind, ours, wanted, snapshot))
         yield from lines
@@ -152,9 +152,7 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
 
 
 def _ports(snapshot: StatusSnapshot) -> list[int]:
-    if isinstance(snapshot.service, Unseen) or not snapshot.service:
-        return []
-    return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
+    return [port["port"] for service in items(snapshot.service) for port in service["spec"].get("ports") or ()]
 
 
 def _edits(kind: str, name: str, difference: EntryDifference, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -236,19 +234,12 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     elsewhere: list[str] = []
     here = False
     unseen: list[Unseen] = []
-    for kind, items in (
-        (MUTATING, snapshot.mutating),
-        (VALIDATING, snapshot.validating),
-    ):
-        if isinstance(items, Unseen):
-            unseen.append(items)
-        else:
-            others += [f"{kind} {item['metadata']['name']}" for item in items if _is_another(item)]
-    for kind, items in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
-        if isinstance(items, Unseen):
-            unseen.append(items)
-            continue
-        places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
+    for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
+        unseen += [seen] if isinstance(seen, Unseen) else []
+        others += [f"{kind} {item['metadata']['name']}" for item in items(seen) if _is_another(item)]
+    for kind, seen in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
+        unseen += [seen] if isinstance(seen, Unseen) else []
+        places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items(seen)]
         elsewhere += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
         here = here or any(place == snapshot.namespace for place, _ in places)
     if elsewhere and not (here or unseen):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named
@@ -31,8 +31,7 @@ def living(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[Replica, ...]:
 
 
 def _replicas(snapshot: StatusSnapshot) -> list[Replica]:
-    leases = () if isinstance(snapshot.leases, Unseen) else snapshot.leases
-    return sorted(filter(None, map(read_lease, leases)), key=lambda replica: replica.name)
+    return sorted(filter(None, map(read_lease, items(snapshot.leases))), key=lambda replica: replica.name)
 
 
 def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
