@@ -466,7 +466,7 @@ def make(given: argparse.Namespace) -> str:
     about = predicate(version, {name: value for name, value in parameters.items() if value})
     signing.write_provenance(folder, about)
     if key:
-        signing.sign_release(folder, key, about)
+        signing.sign_release(folder, key, about, given.registry.rstrip("/"))
     else:
         said.append(
             "Not signed: set SIGNING_KEY to a private key, or use `sigstore`, as .github/workflows/release.yaml does."
