@@ -76,7 +76,7 @@ def test_install_yaml_is_accepted_and_applying_it_again_changes_nothing(dist: Pa
     assert kubectl.feed("apply --server-side", namespace).ok  # A dry run makes none for the objects in it.
     tried = kubectl.must("apply", "--server-side", "--dry-run=server", "-f", file)
     assert (len(tried.stdout.splitlines()), tried.warnings) == (len(objects), ())
-    assert len(kubectl.run("get", "-f", file, "-o", "name").stdout.split()) == 1
+    assert images(kubectl) == {}
     applied = kubectl.must("apply", "--server-side", "-f", file)
     assert applied.warnings == ()
     assert len(kubectl.must("get", "-f", file, "-o", "name").stdout.split()) == len(objects)

@@ -637,6 +637,21 @@ def test_artifact_hub_gets_the_first_sentence_of_each_change() -> None:
     ]
 
 
+def test_a_released_chart_says_where_the_project_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOMEPAGE", "https://code.example.com/neuron-dra")
+    packed = release.package_chart(tmp_path, {}, release.section(CHANGELOG, "1.0.0", trial=False))
+    with tarfile.open(packed) as archive:
+        member = archive.extractfile("neuron-dra/Chart.yaml")
+        assert member is not None
+        about = yaml.safe_load(member.read())
+    assert about["home"] == "https://code.example.com/neuron-dra"
+    assert about["sources"] == [about["home"]]
+    path = about["icon"].removeprefix(f"{about['home']}/raw/v{release.check_versions(ROOT)}/")
+    assert (ROOT / path).read_text().startswith("<svg ")
+    assert about["maintainers"]
+    assert "artifacthub.io/changes" in about["annotations"]
+
+
 def test_the_notes_name_changed_values() -> None:
     before, after = "a: {b: 1, c: x}\ngone: []\nsame: {}\n", "a: {b: 2, c: x, d: null}\nsame: {}\n"
     assert release.changed_values(before, after) == [
