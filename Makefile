@@ -28,7 +28,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test timed-test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
+.PHONY: help install run test timed-test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify release-test proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -183,6 +183,9 @@ sign: $(STAMP) ## sign dist/ with an identity (OpenID Connect), by sigstore, whi
 
 verify: $(STAMP) ## verify signatures and checksums of a release in dist/ (SIGNING_PUB=<public key in PEM>)
 	$(BIN)/python -m deploy.signing dist $(SIGNING_PUB)
+
+release-test: $(STAMP) ## install everything that a release has (a package index; skopeo, kubectl and KUBEBUILDER_ASSETS where they are)
+	NEURON_DRA_INDEX=1 $(BIN)/python -m pytest -rs -n0 tests/deploy/test_release.py tests/deploy/test_signed_release.py tests/cluster/test_release_files.py $(ARGS)
 
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto

@@ -96,7 +96,7 @@ def package_chart(destination: Path, digests: Mapping[str, str], notes: str = ""
         values = chart / "values.yaml"
         values.write_text(with_digests(values.read_text(), digests))
         with (chart / "Chart.yaml").open("a") as about:
-            about.write(yaml.safe_dump({"annotations": hub_annotations(notes)}, sort_keys=False, width=1000))
+            about.write(yaml.safe_dump(chart_metadata(notes), sort_keys=False, width=1000))
         made = Path(helm.package(str(chart), destination=temporary))
         with tarfile.open(made) as archive:
             files = {each.name: _content(archive, each) for each in archive.getmembers() if each.isfile()}
@@ -220,6 +220,16 @@ def section(changelog: str, version: str, trial: bool) -> str:
             "UNPINNED=1 takes those of '## Unreleased'."
         )
     return found.strip() + "\n"
+
+
+def chart_metadata(notes: str) -> dict[str, Any]:
+    """What a released chart has beside Chart.yaml: where the project is, by HOMEPAGE, and what Artifact Hub reads."""
+    annotations: dict[str, Any] = {"annotations": hub_annotations(notes)}
+    home = os.environ.get("HOMEPAGE", "").rstrip("/")
+    if not home:
+        return annotations
+    icon = f"{home}/raw/v{check_versions(ROOT)}/deploy/chart/icon.svg"
+    return {"home": home, "sources": [home], "icon": icon, **annotations}
 
 
 _HUB_KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
@@ -466,7 +476,7 @@ def make(given: argparse.Namespace) -> str:
     about = predicate(version, {name: value for name, value in parameters.items() if value})
     signing.write_provenance(folder, about)
     if key:
-        signing.sign_release(folder, key, about)
+        signing.sign_release(folder, key, about, given.registry.rstrip("/"))
     else:
         said.append(
             "Not signed: set SIGNING_KEY to a private key, or use `sigstore`, as .github/workflows/release.yaml does."

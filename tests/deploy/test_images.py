@@ -2,7 +2,6 @@
 
 import http.client
 import http.server
-import importlib.metadata
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import sys
 import threading
 import time
 import tomllib
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +20,9 @@ from typing import Any
 import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.deploy.charts import EVERYTHING, pod_specs, render
+from tests.deploy.environments import locked, make_environment
 from tests.support.collector import Receiver
 from tests.support.serving import eventually, review
 
@@ -166,40 +163,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def locked(lock: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    """Requirement and hashes by canonical name."""
-    found = {}
-    for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / lock).read_text().replace("\\\n", "").strip()):
-        requirement = Requirement(entry.partition("--hash=")[0])
-        found[canonicalize_name(requirement.name)] = requirement, frozenset(re.findall(r"--hash=(\S+)", entry))
-    return found
-
-
 def make_programs(home: Path, wheel: Path, image: str) -> Path:
-    """`bin` of a virtual environment with the wheel, and with what the lock of an image installs here, made slim.
-
-    Those packages are links to the ones of this environment: `make install` checked their hashes.
-    """
-    venv.create(home, symlinks=True)
-    [target] = home.glob("lib/python*/site-packages")
-    for name, (requirement, _) in locked(f"{image}.txt").items():
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        distribution = importlib.metadata.distribution(name)
-        assert distribution.version in requirement.specifier
-        for file in distribution.files or ():
-            if ".." not in file.parts:  # scripts
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                (target / file).symlink_to(Path(str(file.locate())))
-    # The wheel's own requirements are looked up among the installed packages only: a lock that lacks one fails here.
-    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
-    done = subprocess.run(
-        [*pip, "--no-index", f"{wheel}[{image},tracing]"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    """`bin` of an environment with the wheel, made slim for an image."""
+    programs = make_environment(home, wheel, image)
     done = subprocess.run([SLIM, home, image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return home / "bin"
+    return programs
 
 
 @pytest.fixture(scope="module")
