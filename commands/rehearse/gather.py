@@ -392,7 +392,7 @@ class Gathering:
 
     def _model(self, hardware: Hardware, instance_type: str) -> DeviceModel:
         entry = self._cluster.catalogue.get(instance_type)
-        return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak)
+        return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak, minor=self._cluster.minor)
 
     def _node(self, node: Node) -> PlayedNode:
         cluster = self._cluster
@@ -437,16 +437,16 @@ class Gathering:
         for pod in self._pods:
             if pod.node in played.nodes:
                 if not pod.converted:
-                    played.put(len(pods), pod.kind.plugin, pod.node)
+                    played.put(len(pods), pod.kind.plugin, pod.node, pod.kind.spread)
                 elif pod.kind.claims is not None:
-                    played.put(len(pods), pod.kind.claims, pod.node, self._own(played, pod))
+                    played.put(len(pods), pod.kind.claims, pod.node, pod.kind.spread, self._own(played, pod))
                 pods.append(pod)
             elif not pod.node:
                 late.append(pod)
             else:
                 self._unjudged["nodes that are not known"] += 1
         for pod in late:
-            node = played.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
+            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread) if pod in self._synthetic else ""
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
         groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)

@@ -3,11 +3,16 @@
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from commands.cluster.listing import Object
 from commands.report.model import Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
+
+
+_SPREAD: Final = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "Rollout"})
+"""Kinds whose pods a ReplicaSet, ReplicationController or StatefulSet creates."""
 
 
 class WaitCause(enum.StrEnum):
@@ -85,6 +90,11 @@ class PodKind:
     @property
     def namespace(self) -> str:
         return self.workload.namespace
+
+    @property
+    def spread(self) -> Reference | None:
+        """The workload whose pods the scheduler spreads over nodes; None if it does not."""
+        return self.workload if self.workload.kind in _SPREAD else None
 
 
 class Maker(enum.StrEnum):

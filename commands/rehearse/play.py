@@ -238,7 +238,7 @@ class Player:
             kind = self._pods[number].kind
             form = (kind.claims or kind.plugin) if converts or kind.decided else kind.plugin
             charge += form.charge
-            name = "" if self._over_quota(kind.namespace, charge) else self.played.place(_shadow(number), form)
+            name = "" if self._over_quota(kind.namespace, charge) else self.played.place(_shadow(number), form, kind.spread)
             if not name:
                 for each in made:
                     self.played.release(_shadow(each), self._reserved.pop(each))
@@ -344,7 +344,7 @@ class Player:
             if kind.waits is not None:
                 self._wait(number, kind.waits)
                 return ""
-        name = self.played.place(number, form)
+        name = self.played.place(number, form, kind.spread)
         if not name:
             self._wait(number, self._reason(form))
             return ""
