@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from commands.cluster.listing import Object
-from commands.report.model import Reference, Topic
+from commands.report.model import Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
 
@@ -71,6 +71,8 @@ class PodKind:
     """What pods of equal templates have in common.
 
     Attributes:
+        before: devices of one pod with the plugin.
+        after: its devices with claims, as far as its node does not decide; None if it is not converted.
         plugin: as the pods are written.
         claims: after conversion; None if they are not converted.
         decided: whether conversion does not depend on the namespace's annotation that the migration sets.
@@ -81,6 +83,8 @@ class PodKind:
 
     workload: Reference
     plugin: Form
+    before: Devices = Devices()
+    after: Devices | None = None
     claims: Form | None = None
     decided: bool = False
     refused: Finding | None = None
@@ -327,7 +331,7 @@ class Rehearsal:
         others: other orders, with what they cost.
         all_orders: whether all orders were tried.
         changes: what is different for converted pods, and is no obstacle.
-        sizes: by workload: devices of all pods before and after, where they differ.
+        sizes: by workload: devices of all pods before, and on the nodes that they have at the end, where they differ.
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.

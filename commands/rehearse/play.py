@@ -25,6 +25,7 @@ from commands.rehearse.model import (
     WaitCause,
 )
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
+from commands.report.model import Devices
 from commands.status.lines import counted, listed
 from neuron.findings import Finding
 
@@ -126,6 +127,12 @@ class Player:
         driver, held = self.played.count(DRIVER)
         waiting = sum(self._pods[each].kind.plugin.devices for each in self.reasons)
         return DeviceFigures(plugin, used, driver, held, waiting)
+
+    def devices_of(self, number: int) -> Devices | None:
+        """The devices that a pod with claims has on its node; None if it has none, or they are not known."""
+        node = self.played.nodes.get(self.where.get(number, ""))
+        results = None if node is None else node.held.get(number)
+        return node.model.got(results) if node is not None and node.model is not None and results else None
 
     # --- one group ----------------------------------------------------------------------------------------------
 

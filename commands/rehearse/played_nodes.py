@@ -23,7 +23,7 @@ from checks.claims.device_index import SelectorError
 from commands.devices import connected, node_fit
 from commands.devices.allocator_inputs import Hardware, free_devices
 from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, Results, WaitCause
-from commands.report.model import Reference
+from commands.report.model import Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
@@ -102,6 +102,18 @@ class DeviceModel:
             if each.name and f"{request.name}/{each.name}" in got
         ]
         return self._weight * sum(ranks) / (_MOST_ALTERNATIVES * len(ranks)) if ranks else 0.0
+
+    def got(self, results: Results) -> Devices:
+        """Whole devices of a pod, and cores of those that it shares."""
+        found = Devices()
+        whole = {each.name: each.capacity for each in self.hardware.devices}
+        for each in results:
+            cores, all_cores = each.consumed.get(names.CAPACITY_CORES), whole[each.device].get(names.CAPACITY_CORES)
+            if cores and all_cores is not None and cores < all_cores.value:
+                found += Devices(cores=cores)
+            else:
+                found += Devices(self.count if each.device in self.whole else 1)
+        return found
 
     def free(self, node: "PlayedNode") -> tuple[tuple[int, ...], int]:
         """Indices of the devices that a claim can get whole, and the size of the largest connected set of them."""
