@@ -394,3 +394,45 @@ def test_cores_become_devices_and_the_difference_is_told() -> None:
     assert [(str(ref), before, now) for ref, before, now in found.sizes] == [
         ("ReplicaSet team-a/serve", "6 cores", "4 devices")
     ]
+
+
+@pytest.mark.parametrize(("kind", "devices"), [("trn2.48xlarge", "1 device"), ("trn1.32xlarge", "2 devices")])
+def test_the_node_that_takes_a_pod_decides_how_many_devices_cores_become(kind: str, devices: str) -> None:
+    cores = node("n1")
+    cores["status"]["allocatable"]["aws.amazon.com/neuroncore"] = "32"
+    serve = pods("serve", "n1", count=4, resource="aws.amazon.com/neuroncore")
+    found = rehearsal(cores, *driver_nodes("d", kind=kind), *serve)
+    assert after(found) == {"team-a/serve-0": "d"}
+    assert [(before, now) for _, before, now in found.sizes] == [("4 cores", devices)]
+
+
+@pytest.mark.parametrize("uid", ["another", ""])
+def test_owners_are_found_by_kind_and_name_where_the_dump_has_another_uid_or_none(uid: str) -> None:
+    template = {"spec": pods("web", "")[0]["spec"]}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "of-another-cluster"}
+    above: list[Object] = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": "web", "namespace": "team-a", "uid": uid and f"{uid}-{kind}", "ownerReferences": owners},
+            "spec": {"replicas": 2, "template": template},
+        }
+        for kind, owners in (("Deployment", []), ("ReplicaSet", [{**owner, "controller": True}]))
+    ]
+    found = rehearsal(node("n1"), node("n2", "b"), *above, *pods("web", "n1", "n1"))
+    assert [(str(each), str(each.kind.workload)) for each in found.pods] == [
+        ("team-a/web-0", "Deployment team-a/web"),
+        ("team-a/web-1", "Deployment team-a/web"),
+    ]
+    assert not any("without pods now" in each for each in found.unknown)
+
+
+def test_a_job_that_fails_when_it_is_evicted_is_known_by_name_where_its_uid_is_another() -> None:
+    job: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "team-a", "uid": "another"},
+        "spec": {"backoffLimit": 0, "template": {"spec": pods("train", "")[0]["spec"]}},
+    }
+    found = rehearsal(node("n1"), job, *pods("train", "n1", kind="Job"))
+    assert [each.keeps for each in found.pods] == ["its Job train has backoffLimit 0, and fails when it is evicted"]
