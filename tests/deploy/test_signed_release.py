@@ -50,7 +50,9 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif "/" not in name:
             shutil.copy(ROOT / name, source)
-    subprocess.run([*wheel, "--wheel-dir", folder, source], check=True, capture_output=True, env=environment)
+    subprocess.run(
+        [*wheel, "--wheel-dir", folder, source / "kubecel", source], check=True, capture_output=True, env=environment
+    )
     for bill in bills.glob("sbom-*") if bills else ():
         shutil.copy(bill, folder)
     for image in () if bills else release.TARGETS:
@@ -61,10 +63,17 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             "--of",
             "JSON",
         ]
-        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json"]
-        lock = ROOT / "requirements" / f"{image}.txt"
-        subprocess.run([*command, lock], check=True, capture_output=True, env={**environment, **NO_NETWORK})
+        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json", "-"]
+        subprocess.run(
+            command, input=contents(image).encode(), check=True, capture_output=True, env={**environment, **NO_NETWORK}
+        )
     return pack(folder, *arguments)
+
+
+def contents(image: str) -> str:
+    """The lock of an image, and what it has besides from this repository."""
+    kubecel = re.findall(r"kubecel==[0-9.]+", (ROOT / "pyproject.toml").read_text()) if image == "webhook" else []
+    return "\n".join([(ROOT / "requirements" / f"{image}.txt").read_text(), *kubecel])
 
 
 def pack(folder: Path, *arguments: str, epoch: int = EPOCH) -> str:
@@ -113,6 +122,7 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
     assert sums == (made / signing.SUMS).read_text()
     for name in (
         "neuron_dra-",
+        "kubecel-",
         "neuron-dra-",
         "install.yaml",
         "sbom-webhook",
@@ -128,8 +138,8 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
 def test_a_bill_of_materials_is_made_from_the_lock_without_a_network(made: Path, image: str) -> None:
     bill = json.loads((made / f"sbom-{image}.cdx.json").read_text())
     listed = {f"{each['name']}=={each['version']}" for each in bill["components"]}
-    lock = (ROOT / "requirements" / f"{image}.txt").read_text()
-    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock, re.MULTILINE))
+    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", contents(image), re.MULTILINE))
+    assert any(each.startswith("kubecel==") for each in listed) == (image == "webhook")
     about = bill["metadata"]["component"]
     assert (about["name"], about["version"]) == ("neuron-dra", release.check_versions(ROOT))
 
@@ -435,7 +445,9 @@ def test_the_krew_manifest_is_of_the_archive(made: Path) -> None:
     assert platform["sha256"] == oci.digest_of(archive.read_bytes()).removeprefix("sha256:")
     with tarfile.open(archive) as packed:
         assert packed.getmember(platform["bin"]).mode == 0o755
-        assert {"LICENSE", "requirements.txt"} <= set(packed.getnames())
+        wheels = {each.name for each in made.glob("*.whl")}
+        assert len(wheels) == 2
+        assert {"LICENSE", "requirements.txt"} | wheels <= set(packed.getnames())
 
 
 def test_the_plugin_says_what_it_needs_where_no_index_answers(made: Path, tmp_path: Path) -> None:
