@@ -1,6 +1,6 @@
 """`make release`: everything that users of a version get, in one folder.
 
-Input: the folder with the wheel and the SBOMs. Output there: images and chart as OCI layouts, the chart's archive,
+Input: the folder with the wheels and the SBOMs. Output there: images and chart as OCI layouts, the chart's archive,
 `install.yaml`, the plugin for krew, metadata for Artifact Hub, notes, checksums, provenance and, with a key,
 signatures. Two runs on one commit write the same files, except for signatures.
 """
@@ -48,9 +48,17 @@ def check_versions(root: Path) -> str:
     """The version that the package, the chart and the changelog agree on.
 
     Raises:
-        ReleaseError: they differ.
+        ReleaseError: they differ, or another version of kubecel is required than the one in the repository.
     """
-    version = str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    version = str(project["version"])
+    own = tomllib.loads((root / "kubecel" / "pyproject.toml").read_text())["project"]["version"]
+    [required] = [each for each in project["optional-dependencies"]["webhook"] if each.startswith("kubecel")]
+    if required != f"kubecel=={own}":
+        raise ReleaseError(
+            f"pyproject.toml requires {required}, kubecel/pyproject.toml has version {own}: "
+            "set the same version in both."
+        )
     chart = yaml.safe_load((root / "deploy" / "chart" / "Chart.yaml").read_text())
     for field in ("version", "appVersion"):
         if str(chart[field]) != version:
@@ -327,17 +335,16 @@ def krew(folder: Path, version: str, epoch: int, downloads: str) -> None:
     """Write the archive of `kubectl neuron` and its manifest for krew.
 
     Args:
-        folder: of the release, with the wheel.
+        folder: of the release, with the wheels.
         version: the version.
         epoch: time of all files, in Unix seconds.
         downloads: URL of the folder from which users download the archive.
     """
-    [wheel] = folder.glob("*.whl")
     files = {
         "kubectl-neuron": (ROOT / "deploy" / "kubectl-neuron").read_bytes(),
         "requirements.txt": (ROOT / "requirements" / "webhook.txt").read_bytes(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
-        wheel.name: wheel.read_bytes(),
+        **{wheel.name: wheel.read_bytes() for wheel in folder.glob("*.whl")},
     }
     archive = folder / f"kubectl-neuron-{version}.tar.gz"
     archive.write_bytes(tarball(files, epoch, executable="kubectl-neuron"))

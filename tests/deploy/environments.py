@@ -1,4 +1,4 @@
-"""A virtual environment with a wheel of this project and its locked requirements, without a package index."""
+"""A virtual environment with the wheels of this repository and its locked requirements, without a package index."""
 
 import importlib.metadata
 import re
@@ -23,8 +23,8 @@ def locked(lock: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
     return found
 
 
-def make_environment(home: Path, wheel: Path, image: str) -> Path:
-    """`bin` of a virtual environment with the wheel, and with what the lock of an image installs here.
+def make_environment(home: Path, wheels: Path, image: str) -> Path:
+    """`bin` of a virtual environment with the wheels of a folder, and with what the lock of an image installs here.
 
     Those packages are links to the ones of this environment: `make install` checked their hashes.
     """
@@ -39,10 +39,9 @@ def make_environment(home: Path, wheel: Path, image: str) -> Path:
             if ".." not in file.parts:  # scripts
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 (target / file).symlink_to(Path(str(file.locate())))
-    # The wheel's own requirements are looked up among the installed packages only: a lock that lacks one fails here.
+    # Requirements are looked up among the wheels and the installed packages only: a lock that lacks one fails here.
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
-    done = subprocess.run(
-        [*pip, "--no-index", f"{wheel}[{image},tracing]"], capture_output=True, text=True, check=False
-    )
+    options = ["--no-index", f"--find-links={wheels}", f"neuron-dra[{image},tracing]"]
+    done = subprocess.run([*pip, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return home / "bin"

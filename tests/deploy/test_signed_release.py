@@ -51,7 +51,9 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif "/" not in name:
             shutil.copy(ROOT / name, source)
-    subprocess.run([*wheel, "--wheel-dir", folder, source], check=True, capture_output=True, env=environment)
+    subprocess.run(
+        [*wheel, "--wheel-dir", folder, source / "kubecel", source], check=True, capture_output=True, env=environment
+    )
     for bill in bills.glob("sbom-*") if bills else ():
         shutil.copy(bill, folder)
     for image in () if bills else release.TARGETS:
@@ -62,10 +64,17 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             "--of",
             "JSON",
         ]
-        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json"]
-        lock = ROOT / "requirements" / f"{image}.txt"
-        subprocess.run([*command, lock], check=True, capture_output=True, env={**environment, **NO_NETWORK})
+        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json", "-"]
+        subprocess.run(
+            command, input=contents(image).encode(), check=True, capture_output=True, env={**environment, **NO_NETWORK}
+        )
     return pack(folder, *arguments)
+
+
+def contents(image: str) -> str:
+    """The lock of an image, and what it has besides from this repository."""
+    kubecel = re.findall(r"kubecel==[0-9.]+", (ROOT / "pyproject.toml").read_text()) if image == "webhook" else []
+    return "\n".join([(ROOT / "requirements" / f"{image}.txt").read_text(), *kubecel])
 
 
 def pack(folder: Path, *arguments: str, epoch: int = EPOCH) -> str:
@@ -114,6 +123,7 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
     assert sums == (made / signing.SUMS).read_text()
     for name in (
         "neuron_dra-",
+        "kubecel-",
         "neuron-dra-",
         "install.yaml",
         "sbom-webhook",
@@ -129,8 +139,8 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
 def test_a_bill_of_materials_is_made_from_the_lock_without_a_network(made: Path, image: str) -> None:
     bill = json.loads((made / f"sbom-{image}.cdx.json").read_text())
     listed = {f"{each['name']}=={each['version']}" for each in bill["components"]}
-    lock = (ROOT / "requirements" / f"{image}.txt").read_text()
-    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock, re.MULTILINE))
+    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", contents(image), re.MULTILINE))
+    assert any(each.startswith("kubecel==") for each in listed) == (image == "webhook")
     about = bill["metadata"]["component"]
     assert (about["name"], about["version"]) == ("neuron-dra", release.check_versions(ROOT))
 
@@ -491,21 +501,22 @@ def test_the_krew_manifest_is_of_the_archive(made: Path) -> None:
     assert platform["sha256"] == oci.digest_of(archive.read_bytes()).removeprefix("sha256:")
     with tarfile.open(archive) as packed:
         assert packed.getmember(platform["bin"]).mode == 0o755
-        assert {"LICENSE", "requirements.txt"} <= set(packed.getnames())
+        wheels = {each.name for each in made.glob("*.whl")}
+        assert len(wheels) == 2
+        assert {"LICENSE", "requirements.txt"} | wheels <= set(packed.getnames())
 
 
 @pytest.fixture(scope="module")
 def installed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of `kubectl neuron` with its environment: the wheel of the archive and the locked packages.
+    """The cache of `kubectl neuron` with its environment: the wheels of the archive and the locked packages.
 
     Not by pip, which would ask an index: `test_the_plugin_installs_itself_from_an_index` does.
     """
     folder = unpack(made, tmp_path_factory.mktemp("unpacked"))
-    [wheel] = folder.glob("*.whl")
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     cache = tmp_path_factory.mktemp("cache")
     home = cache / "kubectl-neuron" / f"{release.check_versions(ROOT)}-{python}"
-    make_environment(home, wheel, "webhook")
+    make_environment(home, folder, "webhook")
     (home / "complete").touch()
     return cache
 
