@@ -10,8 +10,9 @@ from commands.report.model import Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
 
-
-_SPREAD: Final = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "Rollout"})
+_SPREAD: Final = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "Rollout"}
+)
 """Kinds whose pods a ReplicaSet, ReplicationController or StatefulSet creates."""
 
 
