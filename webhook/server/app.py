@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
-import functools
 import importlib
 import importlib.metadata
 import logging
@@ -152,7 +151,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
             **more_checks,
         }
         if authority is not None:
-            metrics.problem("client-ca", functools.partial(getattr, authority, "problem"))
+            metrics.problem("client-ca", lambda: authority.problem)
         types = backend.types
         if types is not None and certificates.leases is not None:
             certificates.leases.share(types)
