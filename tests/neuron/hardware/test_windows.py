@@ -43,9 +43,7 @@ def test_devices_of_one_value_are_one_window_or_one_device(line: Line) -> None:
 @given(LINES)
 def test_every_device_has_every_window_attribute(line: Line) -> None:
     published = {
-        windows.attribute(size, shift)
-        for size, shifts in windows.published_shifts(line).items()
-        for shift in shifts
+        windows.attribute(size, shift) for size, shifts in windows.published_shifts(line).items() for shift in shifts
     }
     assert len(published) <= windows.MOST_ATTRIBUTES
     for device_id in range(line.devices):
