@@ -17,11 +17,15 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from neuron import names
-from neuron.hardware.device_groups import GROUP_SIZES
 
 MOST_ATTRIBUTES: Final = 19
 """Window attributes of one device. Other attributes and capacities are up to 13, and 32 is the limit for all."""
 _WINDOW: Final = "window{size}_{shift}"
+_LARGEST_SHARED: Final = 6
+"""Devices of the largest runs of which inf2.48xlarge has two beside each other. Other types share its attributes for
+them: these, too, need one more where that type takes an alternative."""
+_GROUP_SIZES: Final = (4, 8)
+"""Sizes of Trainium's groups that a ring or chain of the catalogue has runs of."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,12 +82,18 @@ def published_shifts(line: Line) -> Mapping[int, tuple[int, ...]]:
     """The shifts that a node publishes, by window size, best first.
 
     First shift 0 of the sizes that Trainium's groups have, so that one alternative serves these types, too. Then, from
-    the smallest size, those without which a claim would leave windows out, even with one of its alternatives for other
-    types; then those that add at least two windows, and those that add one.
+    the smallest size, those without which a claim would leave windows out; those without which it would with one of its
+    alternatives for another type; then those that add at least two windows, and those that add one.
     """
-    chosen: dict[int, list[int]] = {size: [0] for size in GROUP_SIZES if size < line.devices}
-    for least_gain, most_alternatives in ((2, names.MAX_FIRST_AVAILABLE - 1), (2, 0), (1, 0)):
-        for size in range(2, line.devices):
+    chosen: dict[int, list[int]] = {size: [0] for size in _GROUP_SIZES if size < line.devices}
+    most = names.MAX_FIRST_AVAILABLE
+    for least_gain, most_alternatives, largest in (
+        (2, most, line.devices),
+        (2, most - 1, _LARGEST_SHARED),
+        (2, 0, line.devices),
+        (1, 0, line.devices),
+    ):
+        for size in range(2, min(line.devices, largest + 1)):
             _add_shifts(line, size, chosen, least_gain, most_alternatives)
     return {size: tuple(shifts) for size, shifts in sorted(chosen.items())}
 
