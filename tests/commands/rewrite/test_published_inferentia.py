@@ -37,7 +37,7 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     "own-label-neuron": (["NEU216", "NEU901"], [], [1]),
     "ray-worker-12": (["NEU217"], [], [4, 4, 4]),
     "ray-worker-2-cores": (["NEU217"], [], [1]),
-    "ray-worker-6": (["NEU217", "NEU219"], [], [6] * 8),
+    "ray-worker-6": (["NEU217"], [], [6] * 7),
     "sagemaker": ([], [], [6]),
     "three-of-six": ([], [], [3, 3, 3]),
     "vllm-8xlarge": ([], [], [1]),
