@@ -43,7 +43,7 @@ CONVERTED: dict[str, tuple[list[str], list[str], list[int]]] = {
     "vllm-8xlarge": ([], [], [1]),
     "vllm-auto-mode": ([], ANY_INF2, [1]),
     "vllm-family-and-type": ([], [], [1]),
-    "vllm-four-of-twelve": ([], [], [4, 4, 4, 4]),
+    "vllm-four-of-twelve": ([], [], [4] * 6),
     "vllm-karpenter-family": ([], SEVERAL_INF2, [2, 2]),
     "vllm-one-chip": ([], [], [1]),
     "zone-and-type": ([], [], [1]),
