@@ -245,7 +245,11 @@ class Player:
             kind = self._pods[number].kind
             form = (kind.claims or kind.plugin) if converts or kind.decided else kind.plugin
             charge += form.charge
-            name = "" if self._over_quota(kind.namespace, charge) else self.played.place(_shadow(number), form, kind.spread)
+            name = (
+                ""
+                if self._over_quota(kind.namespace, charge)
+                else self.played.place(_shadow(number), form, kind.spread)
+            )
             if not name:
                 for each in made:
                     self.played.release(_shadow(each), self._reserved.pop(each))

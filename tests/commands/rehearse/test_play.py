@@ -414,7 +414,12 @@ def test_owners_are_found_by_kind_and_name_where_the_dump_has_another_uid_or_non
         {
             "apiVersion": "apps/v1",
             "kind": kind,
-            "metadata": {"name": "web", "namespace": "team-a", "uid": uid and f"{uid}-{kind}", "ownerReferences": owners},
+            "metadata": {
+                "name": "web",
+                "namespace": "team-a",
+                "uid": uid and f"{uid}-{kind}",
+                "ownerReferences": owners,
+            },
             "spec": {"replicas": 2, "template": template},
         }
         for kind, owners in (("Deployment", []), ("ReplicaSet", [{**owner, "controller": True}]))
