@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from commands.cluster.listing import Object
-from commands.report.model import Devices, Reference, Topic
+from commands.report.model import NO_DEVICES, Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
 
@@ -84,7 +84,7 @@ class PodKind:
 
     workload: Reference
     plugin: Form
-    before: Devices = Devices()
+    before: Devices = NO_DEVICES
     after: Devices | None = None
     claims: Form | None = None
     decided: bool = False

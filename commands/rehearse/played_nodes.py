@@ -23,7 +23,7 @@ from checks.claims.device_index import SelectorError
 from commands.devices import connected, node_fit
 from commands.devices.allocator_inputs import Hardware, free_devices
 from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, Results, WaitCause
-from commands.report.model import Devices, Reference
+from commands.report.model import NO_DEVICES, Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
@@ -105,7 +105,7 @@ class DeviceModel:
 
     def got(self, results: Results) -> Devices:
         """Whole devices of a pod, and cores of those that it shares."""
-        found = Devices()
+        found = NO_DEVICES
         whole = {each.name: each.capacity for each in self.hardware.devices}
         for each in results:
             cores, all_cores = each.consumed.get(names.CAPACITY_CORES), whole[each.device].get(names.CAPACITY_CORES)

@@ -13,7 +13,7 @@ from commands.rehearse.played_nodes import PLUGIN
 from commands.rehearse.search import Plays, Told, best_order, needed_spares, with_spares
 from commands.report.build import Heading
 from commands.report.inventory import Found, Root
-from commands.report.model import Devices, Fate, Reference, Workload, topics
+from commands.report.model import NO_DEVICES, Devices, Fate, Reference, Workload, topics
 from conversion.objects import pods
 from neuron import names
 from neuron.api.node_selection import REQUIRED
@@ -111,7 +111,7 @@ def _sizes(played: Iterable[PlayedPod], player: Player) -> Iterable[tuple[Refere
     for number, pod in enumerate(played):
         kind = pod.kind
         if kind.after is not None and not pod.converted:
-            before, after = found.get(kind.workload, (Devices(), Devices()))
+            before, after = found.get(kind.workload, (NO_DEVICES, NO_DEVICES))
             found[kind.workload] = before + kind.before, after + (player.devices_of(number) or kind.after)
     return ((ref, str(before), str(after)) for ref, (before, after) in found.items() if before != after)
 

@@ -102,9 +102,10 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
 def _told(at: int, rehearsal: Rehearsal) -> str:
     step = rehearsal.best.steps[at]
     converts = f"; converts {', '.join(step.converts)}" if step.converts else ""
+    group = tables.short_names(rehearsal)[step.group]
     moved = sum(bool(each.to) for each in step.moves)
     return (
-        f"Step {at + 1}: {tables.short_names(rehearsal)[step.group]}{converts}; {counted(moved, 'pod')} moved, {step.paused} of them waited;"
+        f"Step {at + 1}: {group}{converts}; {counted(moved, 'pod')} moved, {step.paused} of them waited;"
         f" {tables.step_note(step, rehearsal.pods)}"
     )
 

@@ -58,7 +58,8 @@ async def test_the_page_fits_a_screen_and_a_phone(tab: Page, tmp_path: Path, wid
 CONTRAST = """(() => {
   const parts = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map((each) => ((each /= 255) <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+    const linear = (each) => (each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    const [x, y, z] = [r, g, b].map((each) => linear(each / 255));
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
   };
   const behind = (element) => {
