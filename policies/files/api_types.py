@@ -41,7 +41,7 @@ def nothing_served(api_version: str) -> None:
     """A `Served` without an API server."""
 
 
-class Table:
+class TypeTable:
     """Names and types of fields, and how lists and maps are merged.
 
     A type is coded as an index of `types`, as a letter (`s`, `i`, `d`, `b`; `x`: any value), or as `["list", code]`,
@@ -176,7 +176,7 @@ class ApiTypes:
         """`definitions`: CustomResourceDefinitions."""
         self._served = served
         self._definitions = tuple(definitions)
-        self._table: Table | None = None
+        self._table: TypeTable | None = None
         self._settled: set[str] = set()
         self._unread: dict[str, str] = {}
         self._made: dict[int, Type] = {}
@@ -233,9 +233,9 @@ class ApiTypes:
                 table.add(found)
         return table.kinds.get(api_version, {})
 
-    def _read(self) -> Table:
+    def _read(self) -> TypeTable:
         if self._table is None:
-            table = Table(json.loads(FILE.read_bytes()))
+            table = TypeTable(json.loads(FILE.read_bytes()))
             self._settled.update(table.kinds)
             for each in self._definitions:
                 table.define(each)

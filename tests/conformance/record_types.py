@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from policies.files.api_types import FILE, Table
+from policies.files.api_types import FILE, TypeTable
 
 
-def used_defaults(table: Table) -> dict[str, dict[str, Any]]:
+def used_defaults(table: TypeTable) -> dict[str, dict[str, Any]]:
     """The defaults of the fields that are keys of lists: nothing else reads defaults."""
     keys: dict[str, set[str]] = {}
     for fields in table.types:
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--versions", required=True, help="of Kubernetes, for the table's head")
     options = parser.parse_args()
-    table = Table()
+    table = TypeTable()
     for folder in options.folders:
         for path in sorted(folder.glob("*_openapi.json")):
             table.add(json.loads(path.read_text(encoding="utf-8")))
