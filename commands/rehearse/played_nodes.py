@@ -44,8 +44,8 @@ _PODS: Final = "pods"
 _POD: Final = 1e-6
 """What one more pod adds to a node's score: of nodes with equal requests, the one with fewer pods comes first."""
 _RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
-_ALTERNATIVES: Final = {(1, 34): 0.0, (1, 35): 1.0}
-"""Weight of the score for alternatives, by version of Kubernetes; 2 in all others."""
+_ALTERNATIVES: Final = {34: 0.0, 35: 1.0}
+"""Weight of the score for alternatives, by minor version of Kubernetes; 2 in all others."""
 _MOST_ALTERNATIVES: Final = 8
 _MOST_COMPARED: Final = 16
 """Nodes that are compared for one pod: the scheduler, too, compares a part of them in large clusters."""
@@ -60,13 +60,13 @@ class DeviceModel:
         entry: InstanceType | None,
         *,
         counters_leak: bool,
-        minor: tuple[int, int] | None = None,
+        minor: int = 0,
     ) -> None:
         """Prepare. `entry`: the instance type; None if the catalogue lacks it. `minor`: version of Kubernetes."""
         self.hardware: Final = hardware
         self._entry = entry
         self._leak = counters_leak
-        self._weight: Final = _ALTERNATIVES.get(minor or (0, 0), 2.0)
+        self._weight: Final = _ALTERNATIVES.get(minor, 2.0)
         self._answers: dict[object, tuple[AllocatorClaim, Results | None]] = {}
         self._free: dict[object, tuple[tuple[int, ...], int]] = {}
         singles = [each for each in hardware.devices if each.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE]

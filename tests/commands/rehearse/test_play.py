@@ -441,3 +441,47 @@ def test_a_job_that_fails_when_it_is_evicted_is_known_by_name_where_its_uid_is_a
     }
     found = rehearsal(node("n1"), job, *pods("train", "n1", kind="Job"))
     assert [each.keeps for each in found.pods] == ["its Job train has backoffLimit 0, and fails when it is evicted"]
+
+
+def test_pods_of_one_workload_are_spread_over_nodes_whatever_else_runs_there() -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pods("web", "")[0]["spec"]}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    busy = pods("busy", "n2", namespace="x")[0]
+    busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "16"}}
+    for kind, taken in (("Deployment", ["n1", "n2"]), ("Job", ["n1", "n1"])):
+        group = "apps/v1" if kind == "Deployment" else "batch/v1"
+        made = spec if kind == "Deployment" else {"parallelism": 2, "completions": 2, "template": template}
+        web = {"apiVersion": group, "kind": kind, "metadata": {"name": "web", "namespace": "team-a"}, "spec": made}
+        scene = gathered(node("n1"), node("n2"), busy, web).scene()
+        assert [each.node for each in scene.pods] == taken
+
+
+@pytest.mark.parametrize(("version", "taken"), [("v1.36.2", "d2"), ("v1.35.6", "d2"), ("v1.34.9", "d1")])
+def test_a_node_where_a_claim_gets_an_earlier_alternative_is_preferred_from_kubernetes_1_35(
+    version: str, taken: str
+) -> None:
+    kind = "inf2.48xlarge"
+    two = pods("two", "n1", count=2, nodeSelector={"node.kubernetes.io/instance-type": kind})
+    one = pods("one", "n1", namespace="x", nodeSelector={"node.kubernetes.io/instance-type": kind}, count=1)
+    busy = pods("busy", "d2", namespace="y")[0]
+    busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "16"}}
+    scene = gathered(
+        node("n1", kind=kind), *driver_nodes("d1", "d2", kind=kind), *two, *one, busy, version=version
+    ).scene()
+    wanted, single = (pod.kind.claims for pod in scene.pods)
+    assert wanted is not None
+    assert single is not None
+    played = scene.played.copy()
+    d1 = played.nodes["d1"]
+    assert d1.model is not None
+    # Only devices 1 and 2 are left: they are no pair of the first alternative.
+    for number in range(12):
+        results = d1.model.allocate(d1, single.claim)
+        assert results is not None
+        d1.add(100 + number, single, results)
+    for number in (1, 2):
+        d1.remove(100 + number)
+    found = played.would_fit(d1, wanted)
+    assert found is not None
+    assert {each.request for each in found} == {"n0/inf2-2"}
+    assert played.place(200, wanted) == taken
