@@ -21,18 +21,23 @@ def from_thread(server: ApiServer) -> Callable[[str], object]:
     The function returns None for an apiVersion that is not served, and a text that says why it cannot be read.
     """
     loop = asyncio.get_running_loop()
-    return lambda api_version: asyncio.run_coroutine_threadsafe(_document(server, api_version), loop).result()
+
+    def document(api_version: str) -> object:
+        root = "apis" if "/" in api_version else "api"
+        path = f"/openapi/v3/{root}/{'/'.join(quote(part, safe='') for part in api_version.split('/'))}"
+        try:
+            # Decoded here, and not in the event loop: it may have megabytes.
+            return loaded(asyncio.run_coroutine_threadsafe(_read(server, path), loop).result())
+        except TimeoutError:
+            return f"no answer within {_SECONDS:g} s"
+        except StatusError as error:
+            return None if error.code == NOT_FOUND else str(error)
+        except ApiServerError as error:
+            return str(error)
+
+    return document
 
 
-async def _document(server: ApiServer, api_version: str) -> object:
-    root = "apis" if "/" in api_version else "api"
-    path = f"/openapi/v3/{root}/{'/'.join(quote(part, safe='') for part in api_version.split('/'))}"
-    try:
-        async with asyncio.timeout(_SECONDS):
-            return loaded(await server.request("GET", path, timeout=_SECONDS))
-    except TimeoutError:
-        return f"no answer within {_SECONDS:g} s"
-    except StatusError as error:
-        return None if error.code == NOT_FOUND else str(error)
-    except ApiServerError as error:
-        return str(error)
+async def _read(server: ApiServer, path: str) -> bytes:
+    async with asyncio.timeout(_SECONDS):
+        return await server.request("GET", path, timeout=_SECONDS)

@@ -117,19 +117,12 @@ def are_connected(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalog
 
 
 def is_whole(entry: InstanceType, count: int) -> bool:
-    """Whether any so many devices of a node are connected: no smaller group than the whole node has as many.
-
-    All devices of a ring but one are consecutive.
-    """
+    """Whether any so many devices of a node are connected: no smaller group than the whole node has as many."""
     if entry.devices is None:
         return count in _UNKNOWN_WHOLE
-    if count == entry.devices or _is_ring_but_one(entry, count):
+    if count == entry.devices or (entry.line is not None and entry.line.connects_any(count)):
         return True
     return entry.grouped and group_for(entry, count) == entry.devices
-
-
-def _is_ring_but_one(entry: InstanceType, count: int) -> bool:
-    return entry.line is not None and entry.line.wraps and count == entry.line.devices - 1
 
 
 def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) -> list[InstanceType]:
@@ -141,7 +134,7 @@ def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) 
 def _is_run(leaves: Sequence[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
     devices: set[object] = set()
     total = sum(leaf.devices.count for leaf in leaves)
-    spare = int(_is_ring_but_one(entry, total))
+    spare = entry.line.devices - total if entry.line is not None and entry.line.connects_any(total) else 0
     for leaf in leaves:
         mask = leaf.mask & index.of_type(entry.name)
         if not 0 <= index.devices(mask, entry.name) - leaf.devices.count <= spare:

@@ -174,8 +174,8 @@ class _FileReader:
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))
-        if look is not None and len(found) == 1 and not document.repeated:
-            self._shapes.record(look, document, found[0], (), None)
+        if look is not None:
+            self._shapes.record(look, document, found, (), None)
         return [each for each in found if means_something(each)]
 
 

@@ -72,13 +72,18 @@ class Shapes(Generic[_T]):
         return self._results.find(look)
 
     def record(
-        self, look: Look, document: Document, manifest: Manifest, splices: tuple[Splice, ...], result: _T
+        self, look: Look, document: Document, found: Sequence[Manifest], splices: tuple[Splice, ...], result: _T
     ) -> None:
-        """Keep the result of a document with one object, unless other documents cannot be compared with it."""
+        """Keep the result of a document, unless other documents cannot be compared with it.
+
+        Args:
+            found: its objects. Only a document with one object, and without a key that stands twice, is compared.
+        """
         root = document.root
-        if root is None or manifest.path or not holds_claims(manifest.group, manifest.kind):
+        if root is None or len(found) != 1 or document.repeated:
             return
-        if manifest.kind == "LeaderWorkerSet":
+        [manifest] = found
+        if manifest.path or not holds_claims(manifest.group, manifest.kind) or manifest.kind == "LeaderWorkerSet":
             return
         spans = spans_of(document.text)
         paths = {span: path for span, path in _scalars(root) if _is_free(manifest, path)}

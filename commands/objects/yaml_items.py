@@ -174,8 +174,10 @@ class YamlItems:
         """The shape and the object of a text whose shape is known."""
         look = Look.at(text)
         shape = None if look is None else self._shapes.find(look)
-        value = None if look is None or shape is None else shape.value(look.values)
-        return None if shape is None or value is None else (shape, value)
+        if look is None or shape is None:
+            return None
+        value = shape.value(look.values)
+        return None if value is None else (shape, value)
 
     def learn(self, text: str, root: YamlNode) -> None:
         """Keep the shape of a text. `root`: the node of its object, which has no key twice."""

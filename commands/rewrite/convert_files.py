@@ -131,11 +131,10 @@ class Converter:
             change, outcome = self._convert(source, document)
             if self._shapes is not None and look is not None and not change.fault:
                 found = list(manifests(document, self._settings.namespace))
-                if len(found) == 1 and not document.repeated:
-                    # Without its text and nodes, which take much memory.
-                    place = Document(0, "", document.line, place=document.place)
-                    light = dataclasses.replace(change, document=place, wanted=None)
-                    self._shapes.record(look, document, found[0], change.splices or (), (light, outcome))
+                # Without its text and nodes, which take much memory.
+                place = Document(0, "", document.line, place=document.place)
+                light = dataclasses.replace(change, document=place, wanted=None)
+                self._shapes.record(look, document, found, change.splices or (), (light, outcome))
         self.notices += self._unsaid(outcome.notices)
         self.refused += outcome.refused
         self.left += outcome.left

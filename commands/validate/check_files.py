@@ -168,8 +168,7 @@ class FileValidator:
         look = self._look(document)
         if self._shapes is not None and look is not None:
             found = list(manifests(document, self._context.namespace))
-            if len(found) == 1 and not document.repeated:
-                self._shapes.record(look, document, found[0], (), judged)
+            self._shapes.record(look, document, found, (), judged)
         return self._counted(list(judged.located), judged.objects)
 
     def _look(self, document: Document) -> Look | None:

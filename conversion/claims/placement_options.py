@@ -297,8 +297,7 @@ def _consecutive(
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
             continue
-        if count >= line.devices - line.wraps:
-            # All devices of a ring but one are consecutive, whichever it is.
+        if line.connects_any(count):
             runs = [line.window(count, start) for start in line.starts(count)]
             options[identity] = (Option(count, places=_whole(count, runs[: None if count < line.devices else 1])),)
             continue

@@ -44,14 +44,14 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
         return decision
     annotation = pod.annotations.template
     declared = {entry.get("resourceClaimTemplateName") for entry in pod.decode_claims() or ()}
-    claims_it = annotation is not None and named_templates.wanted(annotation)[1] not in declared
-    if annotation is not None and claims_it:
-        # Without the template, a pod that asks by annotation would run without devices.
-        decision = dataclasses.replace(_with_claim(decision, pod, annotation, options, steering), locked=True)
+    if annotation is not None and named_templates.wanted(annotation)[1] in declared:
+        annotation = None  # The pod has the claim.
+    if annotation is not None:
+        decision = _with_claim(decision, pod, annotation, options, steering)
     if decision.errors or not steering.named:
         return decision
     decision = dataclasses.replace(decision, templates=(*decision.templates, *steering.named))
-    if decision.shadowed is not None and not claims_it:
+    if decision.shadowed is not None and annotation is None:
         return decision
     versions = ",".join(f"{each.name}={each.version}" for each in steering.named)
     unchanged = decision.outcome is Outcome.UNCHANGED
@@ -86,7 +86,12 @@ def _with_claim(
         *_labelled(pod, hint.labels),
         *hint.patch,
     )
-    return dataclasses.replace(decision, patch=(*decision.patch, *patch), warnings=(*decision.warnings, *hint.warnings))
+    return dataclasses.replace(
+        decision,
+        patch=(*decision.patch, *patch),
+        warnings=(*decision.warnings, *hint.warnings),
+        locked=True,  # Without the template, the pod would run without devices.
+    )
 
 
 def with_other(decision: Decision, namespace: str, template: Template, version: int) -> Decision:

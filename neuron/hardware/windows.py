@@ -40,6 +40,10 @@ class Line:
     devices: int
     wraps: bool
 
+    def connects_any(self, size: int) -> bool:
+        """Whether any so many devices are consecutive: all, or all of a ring but one."""
+        return self.devices - self.wraps <= size <= self.devices
+
     def starts(self, size: int) -> tuple[int, ...]:
         """First devices of all windows of a size."""
         return tuple(range(self.devices if self.wraps else self.devices - size + 1))
