@@ -16,7 +16,7 @@ EXTRA = -1
 
 
 def share_of(index: int) -> int:
-    """Id of the request for what a container gets beside its first one: cores of one more device, or the rest of a run."""
+    """Id of the request for what a container gets beside its first one: cores, or the rest of a run."""
     return EXTRA - 1 - index
 
 

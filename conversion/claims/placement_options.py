@@ -291,10 +291,13 @@ def _consecutive(
     for each in connected_sets:
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
-        if layout.has_rest(first) and (run := neighbours.halves(line, layout.size((first, second)))) is not None:
+        if layout.has_rest(first):
+            run = neighbours.halves(line, layout.size((first, second)))
+            if run is None:
+                continue  # all devices of the node
             options[first] = tuple(Option(run.size, places=_masks(each.places)) for each in run.halves)
             options[second] = tuple(
-                Option(layout.counts[second], ids=tuple(sorted((*one, *other))), places=((mask(one), 0), (mask(other), 0)))
+                Option(layout.counts[second], ids=tuple(sorted((*one, *other))), places=_whole(len(one), (one, other)))
                 for one, other in run.rests
             )
             for position, half in enumerate(run.halves):

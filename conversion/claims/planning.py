@@ -191,8 +191,9 @@ def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
     sets = {each.requests: each for each in serving.connected_sets}
     for identity, size in sizes.items():
         count, pair = counts[identity], (identity, share_of(identity))
-        whole = count < 2 or (entry.line is not None and neighbours.halves(entry.line, count) is None)
-        if whole or identity < 0 or any(identity in use and len(use) > 1 for use in uses):
+        line, together = entry.line, any(identity in use and len(use) > 1 for use in uses)
+        runs = line is not None and count < line.devices and neighbours.halves(line, count) is None
+        if runs or together or count < 2 or identity < 0:
             return None
         counts[identity] = min(size, count - 1)
         counts[pair[1]] = count - counts[identity]
@@ -203,9 +204,7 @@ def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
     arrangement = arrange(entry, divided, tuple(sets.values()))
     if arrangement.fixed:
         return None
-    return dataclasses.replace(
-        serving, layout=divided, connected_sets=tuple(sets.values()), arrangement=arrangement
-    )
+    return dataclasses.replace(serving, layout=divided, connected_sets=tuple(sets.values()), arrangement=arrangement)
 
 
 def _each(change: Callable[[Serving], Arrangement | None], servings: Sequence[Serving]) -> list[Serving]:
