@@ -383,7 +383,7 @@ _TESTED: Final = re.compile(r"(?<=<!-- tested -->\n).*?(?=<!-- /tested -->)", re
 
 
 def versions() -> str:
-    """The page on versions, with the table of the runs that `make cluster-test ARGS="--record docs/tested.json"` wrote."""
+    """The page on versions, with the table of the runs that tests/cluster recorded in tested.json."""
     lines = ["", "| Kubernetes | tests that passed | failed | skipped, and why |", "|---|---|---|---|"]
     for version, run in json.loads((FOLDER / "tested.json").read_text()).items():
         lacks = f"Kubernetes {version} lacks "
