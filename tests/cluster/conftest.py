@@ -22,6 +22,7 @@ from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.planes import OF_TESTS, Planes, started
+from tests.cluster.pruning import Prune, pruning
 from tests.cluster.webhooks import Webhook, install_rbac
 from tests.conformance import objects
 
@@ -302,6 +303,12 @@ def kubelet(
         yield kubelet
     finally:
         kubelet.stop()
+
+
+@pytest.fixture(scope="module")
+def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[Prune]:
+    """`neuron-dra templates`; its namespace is that of the installed webhook."""
+    yield from pruning(control_plane)
 
 
 @pytest.fixture
