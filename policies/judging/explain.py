@@ -13,8 +13,8 @@ from neuron.api.fields import mapping
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
+from policies.judging.matching import name_of
 from policies.judging.mutations import Mutating, MutationOutcome
-from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
     AnyPodRule,

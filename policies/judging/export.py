@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from kubecel.engine import Program
 from kubecel.types import BOOL, STRING, Type
-from policies.judging.inlining import inlined
+from policies.judging.inline_params import inlined
 from policies.judging.rules import ValidatingRule
 from policies.schema.kinds import VAP_API_VERSION, ValidationSpec
 

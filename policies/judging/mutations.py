@@ -14,10 +14,9 @@ from typing import Any, Final
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock
 from kubecel.errors import CelBudgetExceededError, CelError
 from neuron.api import resource_versions
-from policies.judging import matching, parameters
-from policies.judging.conditions import Variables, all_hold
+from policies.judging import matching
+from policies.judging.conditions import Failure, Variables, all_hold
 from policies.judging.evaluate import OUT_OF_TIME, REVIEW_LIMIT, TakesLongError, TimeLimit, unconverted
-from policies.judging.failures import Failure
 from policies.judging.rules import Binding, CompiledMutation, MutatingRule
 from policies.judging.runs import within
 from policies.judging.subjects import Api, RequestSubject
@@ -284,10 +283,10 @@ def _with_parameters(rule: MutatingRule, api: Api, binding: Binding, subject: Re
     if binding.parameters is None:
         yield _Invocation(rule, api)
         return
-    found = parameters.found(binding.parameters, subject)
+    found = matching.found(binding.parameters, subject)
     yield from (_Invocation(rule, api, each) for each in found)
     if not found and binding.parameters.ref.parameter_not_found_action == "Deny":
-        yield _Invocation(rule, api, fault=parameters.NOT_FOUND)
+        yield _Invocation(rule, api, fault=matching.NOT_FOUND)
 
 
 def denied_by_changes(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clock) -> bool:

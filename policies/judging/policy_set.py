@@ -5,8 +5,8 @@ from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.judging import access
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
+from policies.judging.subjects import asks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PolicySet:
     def asks(self) -> bool:
         """Whether a policy reads `authorizer`."""
         rules: tuple[ValidatingRule | MutatingRule, ...] = (*self.validating, *self.mutating)
-        return any(access.asks(rule.programs()) for rule in rules)
+        return any(asks(rule.programs()) for rule in rules)
 
     @property
     def unconnected(self) -> bool:

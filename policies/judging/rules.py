@@ -15,11 +15,9 @@ from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, JSON_PATCH, NULL, OBJECT, STRING, Type, list_of
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from policies.judging import access
 from policies.judging.inline_params import unknown_fields
-from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing
-from policies.judging.subjects import types_with
+from policies.judging.subjects import reads_whole_namespace, types_with
 from policies.patching.structured_merge import Shape
 from policies.schema import kinds as schema
 from policies.schema.constraints import MatchResources
@@ -28,6 +26,7 @@ from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
 
+_AUTHORIZER: Final = "authorizer"
 _NO_AUTHORIZER: Final = (
     "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of"
     " policies that validate or change objects have it"
@@ -41,12 +40,12 @@ _BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _NO_BIND: Final = "the API server has cel.bind for device selectors only; declare one of spec.variables"
 _ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
 """Variables that expressions of the API server's own kinds do not have."""
-_NOT_ASKING: Final = frozenset({access.NAME})
+_NOT_ASKING: Final = frozenset({_AUTHORIZER})
 """What messages do not have, as in the API server, nor policies for conversion and hints, which cannot wait."""
 
 
 def _missing(name: str) -> str:
-    if name == access.NAME:
+    if name == _AUTHORIZER:
         return _NO_AUTHORIZER
     if name == "params":
         return (
@@ -321,24 +320,32 @@ AnyPodRule: TypeAlias = PodRule | HintRule | TemplateRule
 
 
 class ExpressionCompiler:
-    """Compiles the expressions of one document, and collects problems with file and line."""
+    """Compiles the expressions of one document.
 
-    def __init__(self, engine: CelEngine, document: PolicyDocument, sharing: Sharing | None = None) -> None:
+    Attributes:
+        failed: whether a problem was found. Then the rule must not be used.
+    """
+
+    def __init__(
+        self, engine: CelEngine, document: PolicyDocument, sharing: Sharing, problems: list[PolicyProblem]
+    ) -> None:
+        """What is wrong, with file and line, is added to `problems`."""
         self._engine = engine
         self._document = document
-        self._sharing = sharing or Sharing()
+        self._sharing = sharing
+        self._problems = problems
+        self.failed = False
         self._variables: dict[str, Type] = {}
         self._is_api_kind = False
         self._later: set[str] = set()
         self._missing: frozenset[str] = frozenset()
         self._params: Mapping[str, object] | None = None
         self._identities: dict[str, SharedExpression | None] = {}
-        self.problems: list[PolicyProblem] = []
 
     def validating(
         self, policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy, bindings: tuple[Binding, ...]
     ) -> ValidatingRule:
-        """Compile a policy for validation. The result is valid only if `problems` stays empty."""
+        """Compile a policy for validation."""
         spec = policy.spec
         if isinstance(spec, schema.ValidatingPolicySpec):
             self._params = spec.params
@@ -387,7 +394,7 @@ class ExpressionCompiler:
         shape: ShapeOf,
         tests: tuple[PlacedCase, ...] = (),
     ) -> MutatingRule:
-        """Compile a policy that changes objects. The result is valid only if `problems` stays empty."""
+        """Compile a policy that changes objects."""
         spec = policy.spec
         self._is_api_kind = True
         self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
@@ -435,20 +442,20 @@ class ExpressionCompiler:
         return variables
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
-        """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
+        """Compile a policy for conversion."""
         conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
         return PodRule(name, self._document, conditions, policy.spec, mapped)
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
-        """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
+        """Compile a policy for scheduling hints."""
         conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
 
     def claim_template(self, policy: schema.ClaimTemplate, spec: Mapping[str, object]) -> TemplateRule:
-        """Compile a ClaimTemplate. The result is valid only if `problems` stays empty.
+        """Compile a ClaimTemplate.
 
         Args:
             spec: of its template, with the values of its parameters.
@@ -534,7 +541,8 @@ class ExpressionCompiler:
             end = "" if error.message.endswith((".", "?")) else "."
             excerpt = f"\n{error.excerpt}" if error.excerpt else ""
             message = f"{_text(path)}{where}: {error.message}{end}{excerpt}"
-            self.problems.append(PolicyProblem(self._document.file, line, message))
+            self._problems.append(PolicyProblem(self._document.file, line, message))
+            self.failed = True
             return None
         return program
 
@@ -559,7 +567,8 @@ class ExpressionCompiler:
             raise CelTypeError(_NO_BIND, bound.start(), source)
 
     def _say(self, path: Path, message: str) -> None:
-        self.problems.append(self._document.problem(path, message))
+        self._problems.append(self._document.problem(path, message))
+        self.failed = True
 
 
 def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:

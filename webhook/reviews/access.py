@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ReviewAccess
-from policies.judging.access import UnansweredError, asks
 from policies.judging.rules import MutatingRule, ValidatingRule
-from policies.judging.subjects import RequestSubject
+from policies.judging.subjects import RequestSubject, UnansweredError, asks
 from webhook.reviews.policy_requests import look_up_seconds
 
 MOST: Final = 32

@@ -10,7 +10,7 @@ import pytest
 from policies.judging.evaluate import evaluate
 from policies.judging.explain import explain
 from policies.judging.export import to_vap
-from policies.judging.parameters import NOT_FOUND
+from policies.judging.matching import NOT_FOUND
 from policies.judging.subjects import of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from tests.policies.files.test_loader import PARAM_BINDING, PARAMETER, PARAMETERIZED
