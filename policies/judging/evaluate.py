@@ -174,13 +174,8 @@ def _with_parameters(
     plain = tuple(each for each in bindings if each.parameters is None)
     if plain:
         yield rule.params, "", plain
-    for each in bindings:
-        if each.parameters is None:
-            continue
-        objects = matching.found(each.parameters, subject)
-        yield from ((found, "", (each,)) for found in objects)
-        if not objects and each.parameters.ref.parameter_not_found_action == "Deny":
-            yield None, matching.NOT_FOUND, (each,)
+    for each in (each for each in bindings if each.parameters is not None):
+        yield from ((params, fault, (each,)) for params, fault in matching.parameters_of(each, subject))
 
 
 def _activation(subject: RequestSubject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:

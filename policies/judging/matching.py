@@ -10,7 +10,7 @@ from typing import Final
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
-from policies.judging.rules import Parameters
+from policies.judging.rules import Binding
 from policies.judging.subjects import NAMESPACES, Api, RequestSubject, can_convert
 from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch
@@ -225,7 +225,7 @@ def _resource_matches(wanted: str, subject: RequestSubject) -> bool:
     return resource in ("*", subject.resource) and subresource in ("*", subject.subresource)
 
 
-NOT_FOUND: Final = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+NO_PARAMS: Final = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
 _DEFAULT: Final = "default"
 
 
@@ -234,17 +234,23 @@ def name_of(parameter: Mapping[str, object]) -> str:
     return str(mapping(parameter.get("metadata")).get("name", ""))
 
 
-def found(parameters: Parameters, subject: RequestSubject) -> list[Mapping[str, object]]:
-    """The parameter objects for a request."""
-    ref = parameters.ref
-    wanted = ref.namespace or subject.namespace
-    return [
-        each
-        for each in parameters.objects
-        if _is_in(each, wanted, named=ref.namespace is not None)
-        and (ref.name is None or name_of(each) == ref.name)
-        and (ref.selector is None or selects(ref.selector, labels_of(each)))
-    ]
+def parameters_of(binding: Binding, subject: RequestSubject) -> Iterator[tuple[Mapping[str, object] | None, str]]:
+    """The values of `params` with which a policy is evaluated for a binding, each with "" or why there is none."""
+    if binding.parameters is None:
+        yield None, ""
+        return
+    ref, objects = binding.parameters.ref, binding.parameters.objects
+    wanted, count = ref.namespace or subject.namespace, 0
+    for each in objects:
+        if (
+            _is_in(each, wanted, named=ref.namespace is not None)
+            and (ref.name is None or name_of(each) == ref.name)
+            and (ref.selector is None or selects(ref.selector, labels_of(each)))
+        ):
+            count += 1
+            yield each, ""
+    if not count and ref.parameter_not_found_action == "Deny":
+        yield None, NO_PARAMS
 
 
 def _is_in(parameter: Mapping[str, object], wanted: str, *, named: bool) -> bool:

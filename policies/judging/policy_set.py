@@ -6,7 +6,6 @@ from typing import Final
 from neuron import names
 from neuron.hardware.instances import Catalogue
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
-from policies.judging.subjects import asks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,8 +40,7 @@ class PolicySet:
     @property
     def asks(self) -> bool:
         """Whether a policy reads `authorizer`."""
-        rules: tuple[ValidatingRule | MutatingRule, ...] = (*self.validating, *self.mutating)
-        return any(asks(rule.programs()) for rule in rules)
+        return any(rule.asks for rule in (*self.validating, *self.mutating))
 
     @property
     def unconnected(self) -> bool:

@@ -1,11 +1,10 @@
 """One admission request as policies see it, and the CEL variables that expressions read."""
 
 import dataclasses
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
-from kubecel.engine import Program
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Ask, Authorizer, Question
 from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, TIMESTAMP, Type, list_of, map_of, record
@@ -47,18 +46,6 @@ NAMESPACE: Final = record(
 """The type of `namespaceObject` (k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType), whose values
 `neuron.api.namespaces` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
 
-_ALWAYS_KNOWN: Final = (("metadata", "name"), ("metadata", "labels"))
-"""Fields that the webhook knows of every Namespace, also of one that is new."""
-
-
-def reads_whole_namespace(programs: Iterable[Program]) -> bool:
-    """Whether an expression reads more of `namespaceObject` than its name and labels."""
-    return any(
-        path[0] == "namespaceObject" and path[1:3] not in _ALWAYS_KNOWN
-        for program in programs
-        for path in program.references
-    )
-
 
 class UnansweredError(Exception):
     """An evaluation ended at a permission that was not looked up yet. Its caller looks it up, and evaluates again."""
@@ -78,11 +65,6 @@ def ask_nobody(question: Question) -> AccessDecision:
         f"the permission {question} is not known, because there is no API server to ask here: in a test, give the"
         " answer in `access`"
     )
-
-
-def asks(programs: Iterable[Program]) -> bool:
-    """Whether an expression reads `authorizer`."""
-    return any(path[0] == "authorizer" for program in programs for path in program.references)
 
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})

@@ -311,8 +311,7 @@ def _with_record(subject: RequestSubject, sources: Sources) -> RequestSubject:
 
 def _counts_devices(rule: ValidatingRule) -> bool:
     """Whether a policy reads the device counts of `neuron`, which need the claims and templates that a pod names."""
-    read = {path for program in rule.programs() for path in program.references}
-    return any(path[0] == "neuron" and path[1:2] not in _FREE for path in read)
+    return any(path[:1] not in _FREE for path in rule.read("neuron"))
 
 
 # --- decisions ----------------------------------------------------------------------------------------------
