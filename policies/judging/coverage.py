@@ -109,8 +109,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{'policies' if len(names) > 1 else 'policy'} {_listed(names)} {'match' if len(names) > 1 else 'matches'}"
-            f" {_listed(list(missing))}, which the shipped"
+            f"{policies_that(names, 'matches')} {_listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
@@ -164,10 +163,9 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
     for denied in (True, False):
         names = [f"'{each.policy}'" for each in needs if each.denies is denied]
         if names:
-            many = len(names) > 1
             yield (
-                f"{'policies' if many else 'policy'} {_listed(names)} {'match' if many else 'matches'} pods without"
-                " claims, which the shipped ValidatingWebhookConfiguration does not send"
+                f"{policies_that(names, 'matches')} pods without claims, which the shipped"
+                " ValidatingWebhookConfiguration does not send"
                 + (": such pods are not denied. " if denied else ". ")
                 + "`neuron-dra policy rules -o values` prints the validation.podConditions to set."
             )
@@ -247,6 +245,12 @@ def _sent(group: str, resource: str) -> set[str]:
         if group in each.groups and resource in each.resources
         for operation in each.operations
     }
+
+
+def policies_that(names: Sequence[str], verb: str) -> str:
+    """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
+    many = len(names) > 1
+    return f"{'policies' if many else 'policy'} {_listed(names)} {verb.removesuffix('es') if many else verb}"
 
 
 def _listed(items: Sequence[str]) -> str:
