@@ -1,15 +1,14 @@
 """The layout of a YAML text, and writing of new parts in the same layout.
 
 YAML libraries are not used for writing: their rules for quotes differ from kubectl's rules for reading (see
-`runtime.yaml_scalars`), and they write only whole documents.
+`runtime.yaml_nodes`), and they write only whole documents.
 """
 
 import dataclasses
 import json
 from collections.abc import Iterator
 
-from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode
-from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode, escape_unprintable, write_scalar, write_string
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from neuron import names
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging import matching
+from policies.judging.conditions import Failure
 from policies.judging.evaluate import REVIEW_LIMIT, TimeLimit, UndecidedError, first_match, matching_rules
-from policies.judging.failures import Failure
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import PodRule, TemplateRule
 from policies.judging.subjects import RequestSubject

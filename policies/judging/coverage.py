@@ -100,7 +100,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
         for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
         unmatched |= dict.fromkeys(never.notes(rule.name, rule.match.resource_rules))
-        reads = _reads_neuron(rule)
+        reads = any(True for _ in rule.read("neuron"))  # Then it is not for other drivers.
         if rule.name not in needs and any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
@@ -109,8 +109,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{'policies' if len(names) > 1 else 'policy'} {_listed(names)} {'match' if len(names) > 1 else 'matches'}"
-            f" {_listed(list(missing))}, which the shipped"
+            f"{policies_that(names, 'matches')} {_listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
@@ -164,10 +163,9 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
     for denied in (True, False):
         names = [f"'{each.policy}'" for each in needs if each.denies is denied]
         if names:
-            many = len(names) > 1
             yield (
-                f"{'policies' if many else 'policy'} {_listed(names)} {'match' if many else 'matches'} pods without"
-                " claims, which the shipped ValidatingWebhookConfiguration does not send"
+                f"{policies_that(names, 'matches')} pods without claims, which the shipped"
+                " ValidatingWebhookConfiguration does not send"
                 + (": such pods are not denied. " if denied else ". ")
                 + "`neuron-dra policy rules -o values` prints the validation.podConditions to set."
             )
@@ -249,6 +247,12 @@ def _sent(group: str, resource: str) -> set[str]:
     }
 
 
+def policies_that(names: Sequence[str], verb: str) -> str:
+    """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
+    many = len(names) > 1
+    return f"{'policies' if many else 'policy'} {_listed(names)} {verb.removesuffix('es') if many else verb}"
+
+
 def _listed(items: Sequence[str]) -> str:
     return few(items, _MOST_NAMED)
 
@@ -276,23 +280,7 @@ def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
     return bool({group, ANY} & set(rule.api_groups)) and bool({*resources, ANY} & set(rule.resources))
 
 
-def _reads_neuron(rule: ValidatingRule) -> bool:
-    """Whether a policy reads the variable `neuron`: then it is not for other drivers."""
-    return any(path[0] == "neuron" for path in _references(rule))
-
-
 def _reads_left_out(rule: ValidatingRule) -> bool:
     """Whether a policy reads a field of an object's metadata whose updates are left out."""
-    paths = [path[1:3] for path in _references(rule) if path[0] in ("object", "oldObject")]
-    return any(path == ("metadata", field) for path in paths for field in _LEFT_OUT)
-
-
-def _references(rule: ValidatingRule) -> Iterator[tuple[str, ...]]:
-    """Paths of all fields that a policy reads."""
-    programs = [
-        *rule.variables.values(),
-        *[condition.program for condition in rule.conditions],
-        *[check.program for check in rule.checks],
-    ]
-    for program in programs:
-        yield from program.references
+    paths = itertools.chain(rule.read("object"), rule.read("oldObject"))
+    return any(path[:2] == ("metadata", field) for path in paths for field in _LEFT_OUT)

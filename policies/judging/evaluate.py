@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
-from policies.judging import matching, parameters
-from policies.judging.conditions import all_hold
-from policies.judging.failures import Failure
+from policies.judging import matching
+from policies.judging.conditions import Failure, all_hold
 from policies.judging.rules import AnyPodRule, Binding, ValidatingRule
 from policies.judging.runs import MOST_ERRORS, Budgets, Run, within
 from policies.judging.sharing import Memo
@@ -175,13 +174,8 @@ def _with_parameters(
     plain = tuple(each for each in bindings if each.parameters is None)
     if plain:
         yield rule.params, "", plain
-    for each in bindings:
-        if each.parameters is None:
-            continue
-        objects = parameters.found(each.parameters, subject)
-        yield from ((found, "", (each,)) for found in objects)
-        if not objects and each.parameters.ref.parameter_not_found_action == "Deny":
-            yield None, parameters.NOT_FOUND, (each,)
+    for each in (each for each in bindings if each.parameters is not None):
+        yield from ((params, fault, (each,)) for params, fault in matching.parameters_of(each, subject))
 
 
 def _activation(subject: RequestSubject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:

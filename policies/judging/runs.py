@@ -10,8 +10,7 @@ from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import sharing
-from policies.judging.conditions import Variables, all_hold
-from policies.judging.failures import Failure
+from policies.judging.conditions import Failure, Variables, all_hold
 from policies.judging.rules import Binding, Check, Exemption, ValidatingRule
 from policies.judging.sharing import Memo
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from conversion.objects.pod_places import path_text
 from kubecel.engine import CelEngine
 from kubecel.errors import CelError
 from kubecel.syntax.nodes import Literal, ObjectLiteral, walk
@@ -84,8 +85,7 @@ def _warned(
         if guarded and len(failing[path, _wrong(message)]) < len(kinds):
             continue
         line = document.text_lines.get(path, document.line(path))
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-        yield f"{document.file}:{line}: {place}: {message} ({few(names, _MOST_NAMED)})"
+        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, _MOST_NAMED)})"
 
 
 def _wrong(message: str) -> str:
