@@ -25,6 +25,7 @@ from commands.cli.streams import Counter, heading, page_style, write
 
 if TYPE_CHECKING:
     from cluster.store import Store
+    from commands.cluster.reader import ClusterReader
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
     from commands.report.model import Report, Shadowed
@@ -167,28 +168,30 @@ class _Cluster:
         """
         # The client takes 70 MiB: imported only if there is a cluster.
         from cluster.from_lists import read_cluster
+        from commands.cluster.reader import ClusterReader
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:
+            reader = ClusterReader(server, progress=counter.listed)
             try:
                 store = await read_cluster(server, server.address)
-                made, complete = await self._read(server, store, options, policies, counter)
+                made, complete = await self._read(server, reader, store, options, policies)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error
             finally:
                 counter.clear()
             if self.writes:
-                await self._write(server, made, counter)
+                await self._write(reader, made, counter)
         return made, complete
 
     async def _read(
         self,
         server: "Connection",
+        reader: "ClusterReader",
         view: "Store",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
-        counter: Counter,
     ) -> tuple["Report", bool]:
         from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
@@ -199,28 +202,28 @@ class _Cluster:
 
         catalogue = policies.catalogue if policies else Catalogue()
         notes: list[str] = []
-        devices = await cluster_inputs.read_devices(server, server.address, catalogue, counter.listed, notes)
-        queues = await kueue.read(server)
+        devices = await cluster_inputs.read_devices(server, server.address, reader, catalogue, notes)
+        queues = await kueue.read(reader)
         around = FileStore(below=view)
         notes += [f"{view.unseen}."] if view.unseen else []
         builder = ReportBuilder(options, around, policies, devices, kueue.counted_classes(queues))
         lines = kueue.check(queues, [options.device_class])
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
-        inputs = cluster_inputs.ClusterInputs(server, self.namespace, counter.listed)
+        inputs = cluster_inputs.ClusterInputs(reader, self.namespace)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
+            shadowed = await webhook_records.read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
         made = builder.build(heading(server.address + where), shadowed)
         return made, inputs.complete and not made.problems
 
-    async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
+    async def _write(self, reader: "ClusterReader", made: "Report", counter: Counter) -> None:
         from commands.report.publish import CannotPublishError, publish
 
         try:
-            counter.say(await publish(server, made, self.namespace))
+            counter.say(await publish(reader, made, self.namespace))
         except CannotPublishError as error:
             raise CannotLookError(str(error)) from error
 

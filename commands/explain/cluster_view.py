@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import slice_facts
 from cluster.store import DEVICE_CLASS, KINDS, NODE, RESOURCE_SLICE
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
 from neuron.api.nodes import Node

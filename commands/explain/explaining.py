@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, Unseen, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain import claim_steps, node_steps, schedule_steps

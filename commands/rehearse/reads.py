@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from cluster.resources import POD_DISRUPTION_BUDGETS
-from commands.cluster.listing import Lister, Unseen, items
+from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import Progress, fetch, gather
+from commands.devices.snapshot import fetch, gather
 from commands.explain.cluster_view import store_of
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
@@ -87,18 +87,19 @@ async def from_cluster(
         CannotPlayError: nodes or slices cannot be read.
         ApiServerError: the cluster does not answer.
     """
-    seen = await fetch(server, address, progress=progress, with_pods=False)
+    reader = ClusterReader(server, progress=progress)
+    seen = await fetch(server, address, reader=reader, with_pods=False)
     catalogue = settings.policies.catalogue if settings.policies else Catalogue()
     cluster = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
     unread = [str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)]
     if cluster is None:
         raise CannotPlayError(" ".join(unread))
     problems = list(cluster.map.problems)
-    queues = await kueue.read(server)
+    queues = await kueue.read(reader)
     settings = settings.counting(kueue.counted_classes(queues))
     gathered = Gathering(settings, store, cluster)
     group, kind = POD_DISRUPTION_BUDGET
-    budgets = await Lister(server).objects(POD_DISRUPTION_BUDGETS)
+    budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):
         problems.append(f"{budgets} Drains are played as if there were no PodDisruptionBudgets.")
     for each in items(budgets):
@@ -107,5 +108,5 @@ async def from_cluster(
     def problem(found: ReadProblem) -> None:
         problems.append(f"{found}.")
 
-    await ClusterInputs(server, "", progress).read_workloads(gathered.take, problem)
+    await ClusterInputs(reader, "").read_workloads(gathered.take, problem)
     return gathered, problems
