@@ -24,7 +24,6 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, heading, page_style, write
 
 if TYPE_CHECKING:
-    from cluster.store import Store
     from commands.cluster.reader import ClusterReader
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
@@ -167,7 +166,6 @@ class _Cluster:
             CannotLookError: the cluster cannot be read, or the results cannot be written.
         """
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
         from commands.cluster.reader import ClusterReader
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
@@ -175,8 +173,7 @@ class _Cluster:
         async with connected(self.cluster) as server:
             reader = ClusterReader(server, progress=counter.listed)
             try:
-                store = await read_cluster(server, server.address)
-                made, complete = await self._read(server, reader, store, options, policies)
+                made, complete = await self._read(server, reader, options, policies)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error
             finally:
@@ -189,10 +186,13 @@ class _Cluster:
         self,
         server: "Connection",
         reader: "ClusterReader",
-        view: "Store",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
     ) -> tuple["Report", bool]:
+        from commands.cluster.store import read_store
+        from commands.devices import device_map
+        from commands.devices.cluster_devices import ClusterDevices
+        from commands.devices.snapshot import fetch, stored
         from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
@@ -201,8 +201,10 @@ class _Cluster:
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        notes: list[str] = []
-        devices = await cluster_inputs.read_devices(server, server.address, reader, catalogue, notes)
+        seen = await fetch(server, server.address, reader=reader, with_pods=False)
+        view = await read_store(reader, server.address, stored(seen))
+        devices = ClusterDevices.of(seen, view.kubernetes_version(), catalogue)
+        notes = [*(device_map.build(seen, catalogue) if devices is None else devices.map).problems]
         queues = await kueue.read(reader)
         around = FileStore(below=view)
         notes += [f"{view.unseen}."] if view.unseen else []

@@ -29,6 +29,7 @@ from runtime.api_errors import (
 )
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object
 from runtime.explanations import rule_text
+from runtime.media_types import JSON
 from runtime.raw_objects import Page, read_page
 
 PAGE_SIZE: Final = 500
@@ -231,6 +232,8 @@ class ClusterReader:
         take: Callable[[msgspec.Raw], None],
         restart: Callable[[], None],
         namespace: str = "",
+        *,
+        accept: str = JSON,
         **query: str,
     ) -> None:
         """Call `take` with each object of a list; `restart` before the first one of every attempt.
@@ -241,7 +244,7 @@ class ClusterReader:
         path = resource.path(namespace)
 
         async def fetch(asked: Mapping[str, str]) -> Page:
-            return decoded(read_page, await self._body(path, asked))
+            return decoded(read_page, await self._body(path, asked, accept))
 
         for attempt in range(1, _ATTEMPTS + 1):
             restart()
@@ -260,11 +263,11 @@ class ClusterReader:
             else:
                 return
 
-    async def _body(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def _body(self, path: str, query: Mapping[str, str] | None = None, accept: str = JSON) -> bytes:
         for attempt in range(1, self._attempts):
             asked_to_wait = 0.0
             try:
-                return await self._request(path, query)
+                return await self._request(path, query, accept)
             except StatusError as error:
                 if not error.passing:
                     raise
@@ -274,11 +277,11 @@ class ClusterReader:
             except ApiServerError:
                 pass  # the last attempt raises it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
-        return await self._request(path, query)
+        return await self._request(path, query, accept)
 
-    async def _request(self, path: str, query: Mapping[str, str] | None) -> bytes:
+    async def _request(self, path: str, query: Mapping[str, str] | None, accept: str) -> bytes:
         async with self._turns:
-            return await self.server.request("GET", path, timeout=self._timeout, query=query)
+            return await self.server.request("GET", path, timeout=self._timeout, query=query, accept=accept)
 
 
 def _kept(body: bytes, keep: Callable[[Object], T | None]) -> T | None:

@@ -11,8 +11,14 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
+from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
+from cluster.kinds.nodes import neuron_kind
+from cluster.kinds.resource_slices import slice_facts
+from cluster.object_reader import key_of
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, StoredKind
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, answered, items
+from commands.cluster.store import Kept
 from commands.devices.node_fit import NodeLoads
 from conversion.claims.containers import names_legacy
 from neuron import names
@@ -128,6 +134,23 @@ async def fetch(
         pods = answered(await reader.list(PODS, keep=_pod, marks=_POD_MARKS))
     found = ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules)
     return _completed(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
+
+
+def stored(seen: ClusterSnapshot) -> dict[StoredKind[Any], Kept[Any]]:
+    """What a store keeps of a snapshot: slices, Nodes and DeviceClasses."""
+    slices, nodes = seen.slices, seen.nodes
+    return {
+        # What is kept of a slice does not depend on its name.
+        RESOURCE_SLICE: slices
+        if isinstance(slices, Unseen)
+        else tuple((("", str(number)), facts) for number, each in enumerate(slices) if (facts := slice_facts(each))),
+        NODE: nodes
+        if isinstance(nodes, Unseen)
+        else tuple((("", each.name), kind) for each in nodes if (kind := neuron_kind(each))),
+        DEVICE_CLASS: seen.classes
+        if isinstance(seen.classes, Unseen)
+        else tuple((key_of(each), _safely(project_class, each) or UNREADABLE_CLASS) for each in seen.classes),
+    }
 
 
 def gather(objects: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:

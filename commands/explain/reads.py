@@ -11,7 +11,6 @@ from cluster.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
     DEPLOYMENTS,
-    DEVICE_CLASSES,
     LIMIT_RANGES,
     MUTATING_CONFIGURATIONS,
     NAMESPACES,
@@ -61,7 +60,7 @@ class Live:
 
     Attributes:
         snapshot: nodes, slices, claims, pods, classes.
-        objects: DeviceClasses, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
+        objects: what describes pools, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
         listed: kinds and namespaces of `objects` that are complete.
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
@@ -107,9 +106,7 @@ class Reads:
         found = await snapshot.fetch(self._server, self._address, reader=reader, with_loads=True)
         notes: list[str] = []
         claims = found.claims
-        objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
-        described, unknown_pools = await self._pools()
-        objects += described
+        objects, unknown_pools = await self._pools()
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))

@@ -14,20 +14,15 @@ from cluster.resources import (
 )
 from commands.cluster.discovery import Kind, ServedKind
 from commands.cluster.reader import ClusterReader, unseen
-from commands.devices import device_map
-from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import fetch
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
-from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_server import Resource, TimedApiServer, loaded_object
+from runtime.api_server import Resource, loaded_object
 from runtime.raw_objects import identity
-from runtime.served_versions import kubernetes_version
 
 _CORE: Final = {
     ("", "Pod"): PODS,
@@ -40,7 +35,6 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
-_SECONDS: Final = 10.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -140,13 +134,3 @@ def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKin
     """The known kinds; those that others often own last, and pods after all others."""
     known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
-
-
-async def read_devices(
-    server: TimedApiServer, address: str, reader: ClusterReader, catalogue: Catalogue, notes: list[str]
-) -> ClusterDevices | None:
-    """The cluster's nodes and devices; None if nodes or slices cannot be read. `notes` gets what cannot be read."""
-    seen = await fetch(server, address, reader=reader, with_pods=False)
-    devices = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
-    notes += (device_map.build(seen, catalogue) if devices is None else devices.map).problems
-    return devices
