@@ -242,15 +242,12 @@ class _Source:
 
     async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
-        from commands.objects.file_store import FileStore
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                store = FileStore(below=await read_cluster(server, server.address))
-                gathered, problems = await from_cluster(server, server.address, asked.settings, store, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address

@@ -24,7 +24,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, heading, page_style, write
 
 if TYPE_CHECKING:
-    from cluster.store import Store
+    from commands.cluster.reader import ClusterReader
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
     from commands.report.model import Report, Shadowed
@@ -166,30 +166,33 @@ class _Cluster:
             CannotLookError: the cluster cannot be read, or the results cannot be written.
         """
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
+        from commands.cluster.reader import ClusterReader
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:
+            reader = ClusterReader(server, progress=counter.listed)
             try:
-                store = await read_cluster(server, server.address)
-                made, complete = await self._read(server, store, options, policies, counter)
+                made, complete = await self._read(server, reader, options, policies)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error
             finally:
                 counter.clear()
             if self.writes:
-                await self._write(server, made, counter)
+                await self._write(reader, made, counter)
         return made, complete
 
     async def _read(
         self,
         server: "Connection",
-        view: "Store",
+        reader: "ClusterReader",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
-        counter: Counter,
     ) -> tuple["Report", bool]:
+        from commands.cluster.store import read_store
+        from commands.devices import device_map
+        from commands.devices.cluster_devices import ClusterDevices
+        from commands.devices.snapshot import fetch, stored
         from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
@@ -198,29 +201,31 @@ class _Cluster:
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        notes: list[str] = []
-        devices = await cluster_inputs.read_devices(server, server.address, catalogue, counter.listed, notes)
-        queues = await kueue.read(server)
+        seen = await fetch(server, server.address, reader=reader, with_pods=False)
+        view = await read_store(reader, server.address, stored(seen))
+        devices = ClusterDevices.of(seen, view.kubernetes_version(), catalogue)
+        notes = [*(device_map.build(seen, catalogue) if devices is None else devices.map).problems]
+        queues = await kueue.read(reader)
         around = FileStore(below=view)
         notes += [f"{view.unseen}."] if view.unseen else []
         builder = ReportBuilder(options, around, policies, devices, kueue.counted_classes(queues))
         lines = kueue.check(queues, [options.device_class])
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
-        inputs = cluster_inputs.ClusterInputs(server, self.namespace, counter.listed)
+        inputs = cluster_inputs.ClusterInputs(reader, self.namespace)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
+            shadowed = await webhook_records.read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
         made = builder.build(heading(server.address + where), shadowed)
         return made, inputs.complete and not made.problems
 
-    async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
+    async def _write(self, reader: "ClusterReader", made: "Report", counter: Counter) -> None:
         from commands.report.publish import CannotPublishError, publish
 
         try:
-            counter.say(await publish(server, made, self.namespace))
+            counter.say(await publish(reader, made, self.namespace))
         except CannotPublishError as error:
             raise CannotLookError(str(error)) from error
 

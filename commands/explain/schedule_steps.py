@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
