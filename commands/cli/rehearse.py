@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write
+from commands.cli.streams import Counter, heading, page_style, write, write_all
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
@@ -139,11 +139,11 @@ def rehearse(
         raise click.BadParameter(message, param_hint="'--spare'") from error
     finally:
         counter.clear()
-    write(_rendered(made, output, details=details))
+    write_all(_rendered(made, output, details=details))
     context.exit(UNREADABLE if problems else 0 if made.well else REFUSED)
 
 
-def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
+def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]:
     if output == "json":
         from commands.rehearse.render_json import as_json
 
@@ -151,10 +151,10 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
     if output == "html":
         from commands.rehearse.render_html import as_html
 
-        return as_html(made)
+        return [as_html(made)]
     from commands.rehearse.render_text import as_text
 
-    return as_text(made, page_style(_COLUMNS), details=details)
+    return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
