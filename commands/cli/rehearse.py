@@ -125,8 +125,10 @@ def rehearse(
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
-    source = _Source.of(filenames, directories, cluster)
-    gathered, problems, origin = source.read(_settings(flags, namespaces, group_label), live=source.files is None)
+    # Not kept in a variable: the text of the files may go once it is gathered.
+    gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
+        _settings(flags, namespaces, group_label)
+    )
     choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
@@ -200,11 +202,12 @@ class _Source:
         given: list[str | GivenManifests] = [*filenames, *built(directories)]
         if not given:
             return cls(cluster)
+        from commands.rehearse.reads import reduced
         from commands.report.file_inputs import read_files
 
         counter = Counter("objects")
         try:
-            inputs = read_files(given, counter.step, everything=True)
+            inputs = read_files(given, counter.step, reduced=reduced)
         finally:
             counter.clear()
         return cls(
@@ -220,8 +223,8 @@ class _Source:
 
         return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
 
-    def read(self, asked: _Asked, *, live: bool) -> "tuple[Gathering, list[str], str]":
-        """The cluster, what could not be read of it, and its name.
+    def read(self, asked: _Asked, *, live: bool = False) -> "tuple[Gathering, list[str], str]":
+        """The cluster, what could not be read of it, and its name. `live`: not that of the files.
 
         Raises:
             CannotLookError: it cannot be read.

@@ -82,7 +82,7 @@ class Player:
         self.played: Final = scene.played.copy()
         self.where: Final[dict[int, str]] = {number: pod.node for number, pod in enumerate(scene.pods) if pod.node}
         self.reasons: Final[dict[int, tuple[int, Reason]]] = {}
-        """Pods that do not run, in the order in which they began to wait: number and reason, as all steps share them."""
+        """Pods that do not run, in the order in which they began to wait: number and reason, which steps share."""
         self.ended: Final[set[int]] = set()
         self.converted: Final = {number for number, pod in enumerate(scene.pods) if pod.converted}
         self._charged: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehe
 
 
 def as_json(rehearsal: Rehearsal) -> Iterator[str]:
-    """The document, in pieces: in a large cluster all steps together are hundreds of MiB. A pod is a number in `pods`."""
+    """The document in pieces: in a large cluster it is hundreds of MiB. A pod is a number in `pods`."""
     document = {
         "problems": rehearsal.problems,
         "origin": rehearsal.origin,
