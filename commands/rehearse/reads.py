@@ -1,8 +1,9 @@
 """Reads what a rehearsal needs: from a cluster, page by page, or from files."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import orjson
 
 from cluster.resources import POD_DISRUPTION_BUDGETS
@@ -20,6 +21,7 @@ from commands.report.cluster_inputs import ClusterInputs
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
+from conversion.objects.pods import may_concern_us, mentions
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import RESOURCE_GROUP, TimedApiServer
 
@@ -32,6 +34,49 @@ _DEVICE_KINDS = (NODE, (RESOURCE_GROUP, "ResourceSlice"), (RESOURCE_GROUP, "Devi
 
 class CannotPlayError(Exception):
     """Nothing can be played: nodes or slices are not readable. The message has the reason and the fix."""
+
+
+class _Metadata(msgspec.Struct, omit_defaults=True):
+    namespace: msgspec.Raw = msgspec.Raw()
+    name: msgspec.Raw = msgspec.Raw()
+
+
+class _Container(msgspec.Struct, omit_defaults=True):
+    resources: msgspec.Raw = msgspec.Raw()
+    restartPolicy: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the wire's spelling
+
+
+class _Spec(msgspec.Struct, omit_defaults=True):
+    nodeName: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    containers: list[_Container] = []
+    initContainers: list[_Container] = []  # noqa: N815
+    resources: msgspec.Raw = msgspec.Raw()
+    overhead: msgspec.Raw = msgspec.Raw()
+
+
+class _Status(msgspec.Struct, omit_defaults=True):
+    phase: msgspec.Raw = msgspec.Raw()
+
+
+class _OtherPod(msgspec.Struct, omit_defaults=True):
+    """What counts of a pod without Neuron devices."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+_decode_other: Final = msgspec.json.Decoder(_OtherPod).decode
+
+
+def reduced(kind: str, raw: bytes) -> bytes:
+    """JSON of an object; of a pod without Neuron devices and claims only what counts: a cluster has many of them."""
+    if kind != "Pod" or may_concern_us(raw) or mentions(raw, b"esourceClaim"):
+        return raw
+    try:
+        return msgspec.json.encode(_decode_other(raw))
+    except msgspec.DecodeError:
+        return raw
 
 
 def from_files(
