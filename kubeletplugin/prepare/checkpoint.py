@@ -14,8 +14,6 @@ from kubeletplugin.ports import JsonObject
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
-API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
-"""Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 _BEFORE: Final = "-before"
 """End of the UID under which devices of a claim are held after its end."""
@@ -37,8 +35,7 @@ class Share:
         id: `shareID` of the allocation.
         cores: physical cores, numbered from 0 on the device; None for all of them: a whole device.
         logical_neuron_core: physical cores of one logical core, which all claims on the device agree on.
-        certain: False if the state was lost and the cores were assigned again: the claim's containers may have been
-            started with other cores of the device.
+        certain: False if the state was lost and nothing tells the cores: the claim holds all of them.
     """
 
     id: str
@@ -75,6 +72,11 @@ class PreparedDevice:
         """Physical cores that the claim holds of the device; None for all."""
         return None if self.share is None else self.share.cores
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the claim has a part of the device, and it is lost which."""
+        return self.share is not None and not self.share.certain
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreparedClaim:
@@ -84,8 +86,8 @@ class PreparedClaim:
         allocation: digest of the prepared allocation; if it differs, the claim is prepared again.
         devices: in the order of the allocation.
         environment: variables of the containers, by request without its alternative.
-        metadata: of the devices for the containers (KEP-5304), by the same; empty in older checkpoints.
-        number: of the preparation that decided it; containers name it. 0 in older checkpoints.
+        metadata: of the devices for the containers (KEP-5304), by the same.
+        number: of the preparation that decided it; containers name it.
         asked: of the last preparation, also of one that repeated the answer.
     """
 
@@ -234,18 +236,15 @@ def encode(checkpoint: Checkpoint) -> bytes:
     data = msgspec.json.encode(
         _Data(checkpoint.boot_id, claims, checkpoint.incomplete, checkpoint.count), order="sorted"
     )
-    shared = any(device.share is not None for claim in claims for device in claim.devices)
-    version = API_VERSION_SHARES if shared else API_VERSION
-    return msgspec.json.encode(_File(version, KIND, _checksum(data), msgspec.Raw(data)))
+    return msgspec.json.encode(_File(API_VERSION, KIND, _checksum(data), msgspec.Raw(data)))
 
 
 def decode(content: bytes) -> Checkpoint:
     """Read the file's content. Raises DamagedCheckpointError."""
     try:
         version = msgspec.json.decode(content, type=_CheckpointVersion).api_version
-        if version not in (API_VERSION, API_VERSION_SHARES):
-            known = f"{API_VERSION} and {API_VERSION_SHARES}"
-            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {known} only")
+        if version != API_VERSION:
+            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {API_VERSION} only")
         file = msgspec.json.decode(content, type=_File)
         if file.kind != KIND:
             raise DamagedCheckpointError(f"it has kind {file.kind!r}, not {KIND}")

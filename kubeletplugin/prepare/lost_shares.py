@@ -105,7 +105,7 @@ def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> Prep
             device = undecided_device(each.request, each.device, each.pool, None, view)
             value = variables.get(each.parent_request, {}).get(names.ENV_VISIBLE_CORES, "")
             mine = {core for other in found if other.indices == device.indices for core in other.cores or ()}
-            share = _share(claim, each, device, read_visible_cores(value), mine, view)
+            share = _share(claim, each, each.share_id, device, read_visible_cores(value), mine, view)
             found += [dataclasses.replace(device, share=share)] if share is not None else []
     return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(found))
 
@@ -113,6 +113,7 @@ def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> Prep
 def _share(
     claim: AllocatedClaim,
     result: AllocatedDevice,
+    share_id: str,
     device: PreparedDevice,
     visible: Collection[int],
     mine: Collection[int],
@@ -123,7 +124,7 @@ def _share(
     Args:
         mine: physical cores of the device that earlier shares of the claim have.
     """
-    share_id, size = result.share_id or "", core_size(claim, device.request, view)
+    size = core_size(claim, device.request, view)
     try:
         amount = share_amount(result, view)
     except PrepareError:

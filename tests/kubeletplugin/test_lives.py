@@ -90,7 +90,7 @@ class Life:
         self.numbers = itertools.count(1)
         self.started = 0
         self.start()
-        self.preparer.complete([], view)  # nothing is prepared
+        self.preparer.complete([], [], view)  # nothing is prepared
 
     def start(self) -> None:
         self.files.dies_at = None
@@ -109,7 +109,8 @@ class Life:
         """The kubelet does not list pods that it is stopping."""
         found = []
         for pod in self.pods.values():
-            for each in (self.cache[pod.claim].answers or ()) if pod.exists and pod.uses else ():
+            cached = self.cache.get(pod.claim, Cached())
+            for each in (cached.answers or ()) if pod.exists and pod.name in cached.pods else ():
                 of = parse_id(each.cdi_device_ids[0])
                 assert of is not None
                 name = f"claim-{pod.claim}"

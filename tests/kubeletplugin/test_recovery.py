@@ -11,7 +11,7 @@ from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from kubeletplugin.prepare.preparer import Recovery
-from tests.kubeletplugin.fakes import Node, allocated, devices, result, spec_name, uid
+from tests.kubeletplugin.fakes import Node, allocated, devices, restored, result, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))
 
@@ -40,7 +40,7 @@ def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> No
     with pytest.raises(DeviceHeldError, match="Device neuron-device-0 may be in use: the driver still restores"):
         preparer.prepare(claim, node.view())
     preparer.prepare(allocated(2, result("neuron-device-0", adminAccess=True)), node.view())
-    preparer.complete([], node.view())
+    preparer.complete([], [], node.view())
     preparer.prepare(claim, node.view())
 
 
@@ -169,7 +169,7 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
     running = [PreparedClaim(uid(number), "ns", f"claim-{number}", "", ()) for number in (1, 2)]
-    recovery = preparer.complete([SECOND, FIRST], torn.view(), running)
+    recovery = preparer.complete(running, [SECOND, FIRST], torn.view())
     assert recovery.notes[0] == "Claim ns/claim-1 was restored from the API server."
     assert len(recovery.notes) == 2, "the other is the difference from the damaged checkpoint"
     checkpoint = preparer.checkpoint()
@@ -179,7 +179,7 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
 
 def test_claims_that_only_the_kubelet_knows_are_restored(node: Node) -> None:
     running = PreparedClaim(uid(3), "ns", "gone", "", (PreparedDevice("n0", "node-1", "neuron-device-3", (3,)),))
-    recovery = node.preparer().complete([], node.view(), [running])
+    recovery = node.preparer().complete([running], [], node.view())
     said = "Claim ns/gone was restored from the kubelet, whose pods use it."
     assert recovery == Recovery(notes=(said,))
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
@@ -190,7 +190,9 @@ def test_a_device_of_a_running_claim_is_not_restored_for_the_next_claim(node: No
     """The running claim's object was removed by force, so the scheduler gave its device to the next one."""
     device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
     running = PreparedClaim(uid(3), "ns", "gone", "", (device,))
-    recovery = node.preparer().complete([allocated(1, *devices(3))], node.view(), [running])
+    waits = allocated(1, *devices(3))
+    told = [running, *restored(node.view(), waits)]
+    recovery = node.preparer().complete(told, [waits], node.view())
     [error] = recovery.errors
     assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-3 is still prepared for")
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
@@ -206,16 +208,16 @@ def test_devices_that_the_kubelet_names_are_held_although_the_claim_has_others_b
     running = PreparedClaim(uid(5), "ns", "claim-5", "", (device,))
     preparer = busy.preparer()
     preparer.unprepare(uid(1))
-    preparer.complete([allocated(5, *devices(allocated_to))], busy.view(), [running])
+    preparer.complete([running], [allocated(5, *devices(allocated_to))], busy.view())
     with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim ns/claim-5"):
         preparer.prepare(allocated(6, *devices(3)), busy.view())
 
 
 def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -> None:
-    """Kubelets before 1.34 do not name the claims that their pods use."""
     (node.dev / "neuron3").rename(node.root / "away")
     preparer = node.preparer()
-    [error] = preparer.complete([allocated(1, *devices(3))], node.view()).errors
+    claim = allocated(1, *devices(3))
+    [error] = preparer.complete(restored(node.view(), claim), [claim], node.view()).errors
     assert "has no device node" in error
     (node.root / "away").rename(node.dev / "neuron3")
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/claim-1"):
@@ -226,7 +228,7 @@ def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -
 def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([SECOND], torn.view())
+    recovery = preparer.complete(restored(torn.view(), SECOND), [SECOND], torn.view())
     assert f"The CDI spec of claim {uid(1)}, which is not prepared, was removed." in recovery.notes
     assert torn.spec_names() == [spec_name(2)]
 
@@ -234,7 +236,8 @@ def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Nod
 def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([allocated(1, *devices(2))], torn.view())
+    claim = allocated(1, *devices(2))
+    recovery = preparer.complete(restored(torn.view(), claim), [claim], torn.view())
     [error] = recovery.errors
     assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-2 is still prepared for")
 
@@ -245,7 +248,8 @@ def test_a_claim_that_cannot_be_restored_is_named_although_specs_cannot_be_writt
     preparer.recover()
     shutil.rmtree(torn.cdi_dir)
     torn.cdi_dir.write_text("a file")
-    recovery = preparer.complete([allocated(1, *devices(2)), allocated(3, *devices(3))], torn.view())
+    claims = allocated(1, *devices(2)), allocated(3, *devices(3))
+    recovery = preparer.complete(restored(torn.view(), *claims), claims, torn.view())
     assert not preparer.checkpoint().incomplete
     assert recovery.notes[0] == "Claim ns/claim-3 was restored from the API server."
     restore, specs = sorted((*recovery.errors, *preparer.take_problems()))
