@@ -28,7 +28,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test timed-test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify proto grammar lock clean
+.PHONY: help install run test timed-test thorough lint lint-ruff lint-mypy lint-imports format bench bench-against bench-cluster bench-scale docs reference cel-oracle fuzz mutants cluster-test upgrade-test faults sandbox man manifests images sbom release sign verify release-test proto grammar lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +37,10 @@ install: $(STAMP) ## create .venv from the hash-locked requirements
 
 # Python compiles what it imports; most modules of the packages are never imported.
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
-# An editable install prints a warning about folders of the same name, which is what it is for.
-EDITABLE = PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --no-index -e .
+# The distributions of this repository; their dependencies are locked. An editable install prints a warning about folders of the same name, which is what it is for.
+EDITABLE = PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --no-index -e ./kubecel -e .
 
-$(EMPTY): requirements/pip.txt requirements/webhook.txt requirements/dev.txt pyproject.toml
+$(EMPTY): requirements/pip.txt requirements/webhook.txt requirements/dev.txt pyproject.toml kubecel/pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Python >= 3.11 is needed, this is %d.%d: set PYTHON=" % v[:2])'
 	$(PYTHON) -m venv --clear $(VENV)
 # The pip that comes with Python 3.11 takes four times as long to find the locked files in an index.
@@ -64,7 +64,7 @@ test: $(STAMP) ## run every test that needs no control plane
 	$(BIN)/python -m pytest --ignore=tests/cluster -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 timed-test: $(STAMP) ## run the tests that bound a time, and assert it: on a machine that does nothing else
-	NEURON_DRA_TIMED=1 $(BIN)/python -m pytest -n0 $(ARGS) $$(grep -rl --include='*.py' 'timing import' tests)
+	NEURON_DRA_TIMED=1 KUBECEL_TIMED=1 $(BIN)/python -m pytest -n0 $(ARGS) $$(grep -rl --include='*.py' 'timing import' tests kubecel/kubecel_tests)
 
 thorough: $(STAMP) ## run the property tests with 20 times as many examples, and ten times as many mixtures of claims
 	NEURON_DRA_MIXTURES=100000 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=thorough --timeout=7200 $(ARGS) \
@@ -81,6 +81,7 @@ lint-mypy: $(STAMP)
 
 lint-imports: $(STAMP)
 	$(BIN)/lint-imports
+	cd kubecel && ../$(BIN)/lint-imports
 
 format: $(STAMP) ## format the sources with ruff
 	$(BIN)/ruff check --fix .
@@ -119,7 +120,7 @@ sandbox: $(STAMP) ## run a cluster with emulated Neuron nodes until Ctrl-C (bina
 	$(BIN)/python -m tests.cluster.sandbox $(NODES)
 
 cel-oracle: $(STAMP) ## compare random CEL expressions with a real API server (binaries from KUBEBUILDER_ASSETS; ARGS="--count 5000 --seed 1")
-	$(BIN)/python -m tests.kubecel.oracle $(ARGS)
+	$(BIN)/python -m kubecel_tests.oracle $(ARGS)
 
 fuzz: $(STAMP) ## fuzz what parses and patches, TIME seconds for each target (Linux; atheris is installed on first use)
 	$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/fuzz.txt
@@ -151,12 +152,13 @@ images: ## build both images with docker (BUILDER=podman for another; PYTHON_IMA
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target webhook -t neuron-dra:$(VERSION) .
 	$(BUILDER) build -f deploy/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target kubelet-plugin -t neuron-dra-kubelet-plugin:$(VERSION) .
 
+BILL = $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON
+
+# kubecel has no entry in the lock: it is built from the same commit.
 define SBOM
 	@mkdir -p dist
-	for image in webhook kubelet-plugin; do \
-	  $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
-	    -o dist/sbom-$$image.cdx.json requirements/$$image.txt || exit 1; \
-	done
+	{ cat requirements/webhook.txt; grep -o 'kubecel==[0-9.]*' pyproject.toml; } | $(BILL) -o dist/sbom-webhook.cdx.json -
+	$(BILL) -o dist/sbom-kubelet-plugin.cdx.json requirements/kubelet-plugin.txt
 endef
 
 sbom: $(STAMP) ## write dist/sbom-*.cdx.json: the locked packages of each image, as CycloneDX
@@ -170,9 +172,9 @@ RELEASE = $(if $(UNPINNED),--unpinned) --webhook="$(WEBHOOK_DIGEST)" --kubeletPl
 # WEBHOOK_DIGEST=, KUBELET_PLUGIN_DIGEST= of pushed images; UNPINNED=1 for a trial. CONTRIBUTING.md, Releases.
 release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 release: $(STAMP) ## write all files of a version to dist/: images, chart, install.yaml, krew plugin, SBOMs, notes, checksums, provenance
-	rm -rf dist build
+	rm -rf dist build kubecel/build
 	$(SBOM)
-	$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index --wheel-dir dist ./kubecel .
 	$(BIN)/python -m deploy.release dist $(RELEASE)
 
 sign: $(STAMP) ## sign dist/ with an identity (OpenID Connect), by sigstore, which is installed on first use
@@ -184,15 +186,18 @@ sign: $(STAMP) ## sign dist/ with an identity (OpenID Connect), by sigstore, whi
 verify: $(STAMP) ## verify signatures and checksums of a release in dist/ (SIGNING_PUB=<public key in PEM>)
 	$(BIN)/python -m deploy.signing dist $(SIGNING_PUB)
 
+release-test: $(STAMP) ## install everything that a release has (a package index; skopeo, kubectl and KUBEBUILDER_ASSETS where they are)
+	NEURON_DRA_INDEX=1 $(BIN)/python -m pytest -rs -n0 tests/deploy/test_release.py tests/deploy/test_signed_release.py tests/cluster/test_release_files.py $(ARGS)
+
 proto: $(STAMP) ## generate the kubelet's protocols again from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/pb/*.proto tests/cluster/pb/*.proto
 
 grammar: $(STAMP) ## compute the parser table of CEL again, for the locked cel-python and Lark
-	$(BIN)/python -m tests.support.parser_table
+	$(BIN)/python -m kubecel_tests.parser_table
 
-# The locks of the images take their versions from the lock of development.
+# The locks of the images take their versions from the lock of development. They have what kubecel needs, not kubecel.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-  --no-emit-index-url --no-emit-find-links
+  --no-emit-index-url --no-emit-find-links --no-emit-package kubecel
 
 lock: ## resolve the requirements again (needs uv)
 	printf 'pip\nsetuptools\n' | $(COMPILE) --upgrade - -o requirements/pip.txt
@@ -204,4 +209,5 @@ lock: ## resolve the requirements again (needs uv)
 	echo "mutmut>=3.8,<3.9; sys_platform != 'win32'" | $(COMPILE) --constraint requirements/dev.txt --upgrade - -o requirements/mutants.txt
 
 clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info \
+	  $(addprefix kubecel/,.pytest_cache .hypothesis .import_linter_cache build *.egg-info)

@@ -33,7 +33,7 @@ from conversion.patches.convert_pods import convert
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
 from policies.applying.subjects import bare_subject, decoded
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.evaluate import evaluate
 from tests.support import mixtures
 from tests.support.fake_api import FakeApi
@@ -92,7 +92,7 @@ def _stages(folder: Path) -> None:
         claims.append(claim)
     decisions = [convert(pod, facts, context) for pod in read]
     policies.write_policies(folder / "matching", matching=True)
-    store = PolicyStore.open(folder / "matching", lambda: dt.datetime.now(dt.UTC))
+    store = PolicyStore.open(folder / "matching", StoreOptions(lambda: dt.datetime.now(dt.UTC)))
     rules = store.current.validating
     subjects = [decoded(bare_subject(request), request) for request in requests]
     now = dt.datetime.now(dt.UTC)

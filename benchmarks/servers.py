@@ -14,6 +14,8 @@ from pathlib import Path
 
 import click
 
+from tests.support.packages import python_path
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,7 +48,7 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A server, pinned to a core unless `core` is None; with the modules of `tree` if it is set."""
     pinned_command = command if core is None else pinned(command, core)
-    environment = None if tree is None else {**os.environ, "PYTHONPATH": str(tree)}
+    environment = None if tree is None else {**os.environ, "PYTHONPATH": python_path(tree)}
     with (
         log.open("wb") as stream,
         subprocess.Popen(pinned_command, stdout=stream, stderr=stream, cwd=tree, env=environment) as process,

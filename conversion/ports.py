@@ -1,6 +1,7 @@
 """Interfaces to the cluster for decisions and reviews. `webhook/cluster/` and `webhook/server/` implement them."""
 
 import dataclasses
+from http import HTTPStatus
 from typing import Protocol
 
 from conversion.claims.templates import Template
@@ -87,7 +88,9 @@ class OtherTemplateError(TemplateUnavailableError):
         version: as of `TemplateStore.other`.
     """
 
-    version = 0
+    def __init__(self, finding: Finding, version: int) -> None:
+        super().__init__(finding, HTTPStatus.CONFLICT, "Conflict")
+        self.version = version
 
 
 class Refusals(Protocol):

@@ -111,12 +111,17 @@ def add_hub_metadata(layout: Layout, text: str) -> Descriptor:
     )
 
 
-def add_signature(layout: Layout, digest: str, sign: Callable[[bytes], bytes]) -> Descriptor:
-    """Add a signature of a manifest, with the tag under which cosign looks for it."""
+def add_signature(layout: Layout, digest: str, sign: Callable[[bytes], bytes], reference: str) -> Descriptor:
+    """Add a signature of a manifest, with the tag under which cosign looks for it.
+
+    Args:
+        reference: repository of the manifest, with its registry. Policies of containers/image (podman, CRI-O, skopeo)
+            compare it with the place from which they pull; cosign does not.
+    """
     payload = _json(
         {
             "critical": {
-                "identity": {"docker-reference": ""},
+                "identity": {"docker-reference": reference},
                 "image": {"docker-manifest-digest": digest},
                 "type": "cosign container image signature",
             },

@@ -1,6 +1,6 @@
 """`make release`: everything that users of a version get, in one folder.
 
-Input: the folder with the wheel and the SBOMs. Output there: images and chart as OCI layouts, the chart's archive,
+Input: the folder with the wheels and the SBOMs. Output there: images and chart as OCI layouts, the chart's archive,
 `install.yaml`, the plugin for krew, metadata for Artifact Hub, notes, checksums, provenance and, with a key,
 signatures. Two runs on one commit write the same files, except for signatures.
 """
@@ -48,9 +48,17 @@ def check_versions(root: Path) -> str:
     """The version that the package, the chart and the changelog agree on.
 
     Raises:
-        ReleaseError: they differ.
+        ReleaseError: they differ, or another version of kubecel is required than the one in the repository.
     """
-    version = str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    version = str(project["version"])
+    own = tomllib.loads((root / "kubecel" / "pyproject.toml").read_text())["project"]["version"]
+    [required] = [each for each in project["optional-dependencies"]["webhook"] if each.startswith("kubecel")]
+    if required != f"kubecel=={own}":
+        raise ReleaseError(
+            f"pyproject.toml requires {required}, kubecel/pyproject.toml has version {own}: "
+            "set the same version in both."
+        )
     chart = yaml.safe_load((root / "deploy" / "chart" / "Chart.yaml").read_text())
     for field in ("version", "appVersion"):
         if str(chart[field]) != version:
@@ -96,7 +104,7 @@ def package_chart(destination: Path, digests: Mapping[str, str], notes: str = ""
         values = chart / "values.yaml"
         values.write_text(with_digests(values.read_text(), digests))
         with (chart / "Chart.yaml").open("a") as about:
-            about.write(yaml.safe_dump({"annotations": hub_annotations(notes)}, sort_keys=False, width=1000))
+            about.write(yaml.safe_dump(chart_metadata(notes), sort_keys=False, width=1000))
         made = Path(helm.package(str(chart), destination=temporary))
         with tarfile.open(made) as archive:
             files = {each.name: _content(archive, each) for each in archive.getmembers() if each.isfile()}
@@ -222,6 +230,16 @@ def section(changelog: str, version: str, trial: bool) -> str:
     return found.strip() + "\n"
 
 
+def chart_metadata(notes: str) -> dict[str, Any]:
+    """What a released chart has beside Chart.yaml: where the project is, by HOMEPAGE, and what Artifact Hub reads."""
+    annotations: dict[str, Any] = {"annotations": hub_annotations(notes)}
+    home = os.environ.get("HOMEPAGE", "").rstrip("/")
+    if not home:
+        return annotations
+    icon = f"{home}/raw/v{check_versions(ROOT)}/deploy/chart/icon.svg"
+    return {"home": home, "sources": [home], "icon": icon, **annotations}
+
+
 _HUB_KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
 
 
@@ -317,17 +335,16 @@ def krew(folder: Path, version: str, epoch: int, downloads: str) -> None:
     """Write the archive of `kubectl neuron` and its manifest for krew.
 
     Args:
-        folder: of the release, with the wheel.
+        folder: of the release, with the wheels.
         version: the version.
         epoch: time of all files, in Unix seconds.
         downloads: URL of the folder from which users download the archive.
     """
-    [wheel] = folder.glob("*.whl")
     files = {
         "kubectl-neuron": (ROOT / "deploy" / "kubectl-neuron").read_bytes(),
         "requirements.txt": (ROOT / "requirements" / "webhook.txt").read_bytes(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
-        wheel.name: wheel.read_bytes(),
+        **{wheel.name: wheel.read_bytes() for wheel in folder.glob("*.whl")},
     }
     archive = folder / f"kubectl-neuron-{version}.tar.gz"
     archive.write_bytes(tarball(files, epoch, executable="kubectl-neuron"))
@@ -466,7 +483,7 @@ def make(given: argparse.Namespace) -> str:
     about = predicate(version, {name: value for name, value in parameters.items() if value})
     signing.write_provenance(folder, about)
     if key:
-        signing.sign_release(folder, key, about)
+        signing.sign_release(folder, key, about, given.registry.rstrip("/"))
     else:
         said.append(
             "Not signed: set SIGNING_KEY to a private key, or use `sigstore`, as .github/workflows/release.yaml does."

@@ -116,8 +116,8 @@ def manifests_of(folder: Path) -> dict[str, str]:
     return found
 
 
-def sign_release(folder: Path, key: Key, predicate: Mapping[str, Any]) -> None:
-    """Sign the checksums, the provenance, and each manifest."""
+def sign_release(folder: Path, key: Key, predicate: Mapping[str, Any], registry: str) -> None:
+    """Sign the checksums, the provenance, and each manifest as one of a registry."""
     (folder / PUBLIC_KEY).write_bytes(key.public)
     (folder / SUMS_SIGNATURE).write_bytes(base64.b64encode(key.sign((folder / SUMS).read_bytes())) + b"\n")
     envelope = key.envelope(json.loads((folder / STATEMENT_FILE).read_bytes()))
@@ -125,7 +125,7 @@ def sign_release(folder: Path, key: Key, predicate: Mapping[str, Any]) -> None:
     for name, digest in manifests_of(folder).items():
         repository = name.rpartition(":")[0]
         layout = oci.Layout(folder / SIGNATURES / repository)
-        oci.add_signature(layout, digest, key.sign)
+        oci.add_signature(layout, digest, key.sign, f"{registry}/{repository}" if registry else "")
         about = key.envelope(statement({repository: digest.removeprefix("sha256:")}, predicate))
         oci.add_attestation(layout, digest, about, PROVENANCE)
 

@@ -21,7 +21,7 @@ case $program in
         rm -r "$site/kubeletplugin" "$venv/bin/neuron-dra-kubelet-plugin"
         ;;
     kubelet-plugin)
-        for package in webhook commands conversion checks kubecel certs; do
+        for package in webhook commands conversion checks certs; do
             rm -r "${site:?}/$package"
         done
         # Only which collections there are.

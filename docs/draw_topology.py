@@ -139,7 +139,7 @@ def published_windows() -> str:
         y += 12
         for size in sizes:
             for shift in windows.published_shifts(line)[size]:
-                attribute = windows.attribute(size, shift, line.devices)
+                attribute = windows.attribute(size, shift)
                 parts.append(_text(20, y + 16, attribute))
                 parts += _row(270, y, line, attribute)
                 y += 28

@@ -57,6 +57,10 @@ class ApiStore:
         self._node_name = node_name
         self._version: str | None = None
 
+    def skew(self) -> float:
+        """By how many seconds the API server's clock is ahead of ours."""
+        return self._connection.skew.total_seconds()
+
     async def close(self) -> None:
         """Close all connections."""
         await self._connection.close()

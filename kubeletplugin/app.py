@@ -201,6 +201,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             driver.observer = writer
             parts.append(writer)
 
+        metrics.clock_skew.set_function(api.skew)
         metrics.registered.set_function(lambda: float(bool(gate.registered)))
         registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:

@@ -158,6 +158,10 @@ class PluginMetrics:
         self.registered: Final = self._gauge(
             "registered", "1 while the kubelet knows this instance; else nothing is published."
         )
+        self.clock_skew: Final = self._gauge(
+            "clock_skew_seconds",
+            "Seconds by which the API server's clock is ahead of this node's, by the Date of its answers.",
+        )
         self.node_checks: Final = self._gauge(
             "node_check",
             "1 for the result of each check of the node: well, note, wrong or unknown.",

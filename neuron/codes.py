@@ -762,7 +762,7 @@ CODES: Final = {
     ),
     "NEU522": FindingCode(
         "More devices are to be connected than a group has",
-        "`devicegroup4_id` is equal on four devices, `window5_0` on five consecutive ones.",
+        "`devicegroup4_id` is equal on four devices, `window5_1` on five consecutive ones.",
         "",
         "8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do. Request 4 or fewer, or use "
         "matchAttribute: resource.aws.com/devicegroup8_id.",
@@ -780,7 +780,7 @@ CODES: Final = {
         "A warning: the scheduler takes any devices. On Trainium collective operations then go through the host; on "
         "Inferentia devices that are not consecutive fail at start. All devices of a node, and a selector that "
         "matches one group or run, need no constraint.",
-        "Add the constraint to `devices`. A window such as `neuron.aws.com/window5_0` has only some of the runs of "
+        "Add the constraint to `devices`. A window such as `neuron.aws.com/window5_1` has only some of the runs of "
         "5: `firstAvailable` with the other shifts finds more. Without an attribute (AWS's own driver, sizes without "
         "a window), select by `deviceId`.",
         "nothing keeps the 4 devices of request neurons connected. Add constraints: [{requests: [neurons], "

@@ -11,7 +11,7 @@ from webhook.server import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "security.md").read_text()
-TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
+TESTS = sorted(set(re.findall(r"`((?:tests|kubecel)/[\w/]+\.py)::(\w+)`", TEXT)))
 LINES = sorted(set(re.findall(r"`((?:deploy/[\w./-]+|Makefile))`: `([^`]+)`", TEXT)))
 LIMITS = re.findall(r"\| `(--[a-z-]+)` (\d+) \|", TEXT)
 

@@ -66,7 +66,7 @@ def test_the_page_has_the_published_shifts_of_each_type(instance: InstanceType) 
 
 def test_the_examples_name_published_attributes() -> None:
     group, three, nine = examples()
-    assert group["constraints"] == [{"matchAttribute": windows.attribute(4, 0, 16)}]
+    assert group["constraints"] == [{"matchAttribute": windows.attribute(4, 0)}]
     ring = windows.placements(Line(12, wraps=True), 3)
     assert [each["matchAttribute"] for each in three["constraints"]] == [each.attribute for each in ring]
     assert [each["requests"] for each in three["constraints"]] == [
@@ -74,7 +74,7 @@ def test_the_examples_name_published_attributes() -> None:
     ]
     chain = Line(4, wraps=False)
     shifts = windows.published_shifts(chain).items()
-    published = {windows.attribute(size, shift, 4) for size, each in shifts for shift in each}
+    published = {windows.attribute(size, shift) for size, each in shifts for shift in each}
     assert {each["matchAttribute"] for each in nine["constraints"]} <= published
 
 
@@ -85,4 +85,4 @@ def test_the_drawing_of_windows_has_a_row_for_each_of_its_attributes() -> None:
         assert line is not None
         for size in sizes:
             for shift in windows.published_shifts(line)[size]:
-                assert f">{windows.attribute(size, shift, line.devices)}<" in drawing
+                assert f">{windows.attribute(size, shift)}<" in drawing

@@ -120,7 +120,9 @@ def is_whole(entry: InstanceType, count: int) -> bool:
     """Whether any so many devices of a node are connected: no smaller group than the whole node has as many."""
     if entry.devices is None:
         return count in _UNKNOWN_WHOLE
-    return count == entry.devices or (entry.grouped and group_for(entry, count) == entry.devices)
+    if count == entry.devices or (entry.line is not None and entry.line.connects_any(count)):
+        return True
+    return entry.grouped and group_for(entry, count) == entry.devices
 
 
 def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) -> list[InstanceType]:
@@ -129,15 +131,17 @@ def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) 
     return [entry for name in types if (entry := catalogue.get(name)) is not None]
 
 
-def _is_run(leaves: Iterable[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
+def _is_run(leaves: Sequence[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
     devices: set[object] = set()
-    total = 0
+    total = sum(leaf.devices.count for leaf in leaves)
+    spare = entry.line.devices - total if entry.line is not None and entry.line.connects_any(total) else 0
     for leaf in leaves:
         mask = leaf.mask & index.of_type(entry.name)
-        if index.devices(mask, entry.name) != leaf.devices.count:
+        if not 0 <= index.devices(mask, entry.name) - leaf.devices.count <= spare:
             return False
         devices.update(shape.fixed.get(DEVICE_ID) for shape in index.members(mask))
-        total += leaf.devices.count
+    if spare:
+        return True
     if entry.line is None:
         group = group_for(entry, total)
         return bool(group) and len({each // group if isinstance(each, int) else None for each in devices}) == 1

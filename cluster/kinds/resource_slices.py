@@ -15,17 +15,12 @@ from typing import Final, TypeAlias
 from neuron import names
 from neuron.api.slice_shapes import SliceShapes, slice_shapes
 from neuron.api.slices import PublishedDevice, Slice, read_slice
-from neuron.hardware import windows
 from neuron.hardware.instances import Observation
 
 _CONNECTS: Final = re.compile(
     rf"{re.escape(names.DRIVER)}/window[0-9]{{1,3}}_[0-9]{{1,3}}|resource\.aws\.com/devicegroup[0-9]{{1,3}}_id",
     re.ASCII,
 )
-
-_OWN_NAME: Final = windows.attribute(6, 0, 16)
-"""Of inf1.24xlarge, for windows that inf2.48xlarge has by another name."""
-_COMMON_NAME: Final = windows.attribute(6, 1, 16)
 
 
 class Trait(enum.StrEnum):
@@ -40,9 +35,6 @@ class Trait(enum.StrEnum):
     WINDOWS = "windows"
     """Single devices with attributes of windows or groups, or with the capacity that drivers with windows publish for
     devices that are alone on their node. Without windows, consecutive devices are requested by device id."""
-    COMMON_NAMES = "common-names"
-    """Single devices that do not lack names of windows that they have in common with other types, as those of an older
-    driver of inf1.24xlarge do."""
     UNCOUNTED = "uncounted"
     """Devices without the capacity that says how many cores they have: those of another driver, or of unknown types."""
     LNC_1 = "lnc-1"
@@ -63,8 +55,6 @@ def traits_of(device: PublishedDevice) -> Iterator[Trait]:
         yield Trait.SHARES
     if cores or any(map(_CONNECTS.fullmatch, device.attributes)):
         yield Trait.WINDOWS
-    if _OWN_NAME not in device.attributes or _COMMON_NAME in device.attributes:
-        yield Trait.COMMON_NAMES
     if not cores:
         yield Trait.UNCOUNTED
     if device.counters:
@@ -106,7 +96,6 @@ class TraitCounts:
                     seen[name],
                     shares_cores=Trait.SHARES in has,
                     windows=Trait.WINDOWS in has,
-                    common_names=Trait.COMMON_NAMES in has,
                     counters=Trait.COUNTERS in has,
                     counts_cores=Trait.UNCOUNTED not in has,
                     # Where only some nodes have it, no setting is right for all of them.

@@ -1,16 +1,17 @@
 """`neuron-dra policy`: checks policy files, runs their cases, explains verdicts, prints rules, and exports policies."""
 
+import asyncio
 import datetime as dt
 import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 import click
 
-from commands.cli.clusters import namespace_name
+from commands.cli.clusters import ClusterChoice, connected, namespace_name, optional_cluster_options
 from commands.cli.inputs import counted, filename_option, need_files
 from commands.cli.streams import say, write
 from neuron import names
@@ -33,18 +34,21 @@ def policy() -> None:
 
 @policy.command()
 @_FOLDER
+@optional_cluster_options("Also check the fields of kinds that Kubernetes does not have, by the schemas of")
 @click.pass_context
-def check(context: click.Context, folder: Path) -> None:
+def check(context: click.Context, /, folder: Path, cluster: ClusterChoice) -> None:
     """Read and compile every policy file below DIR, or of one FILE. Does not run the embedded cases.
 
-    Notes list the policies that a cluster with the shipped webhook configuration would never evaluate.
+    Notes name fields that objects of the matched kinds do not have: of Kubernetes' kinds, of those whose
+    CustomResourceDefinition is below DIR, and, with --kubeconfig or --context, of those that the cluster serves. They
+    also list the policies that a cluster with the shipped webhook configuration would never evaluate.
 
     Exit code: 0 = no problem, 1 = a policy file has a problem, 2 = a file cannot be read.
     """
     from policies.judging.coverage import changing_notes, notes
     from policies.judging.followed_rules import followed
 
-    found = _load(context, folder, FAULTY)
+    found = _load(context, folder, FAULTY, cluster)
     kinds = {
         "for validation": len(found.validating),
         "for changes": len(found.mutating),
@@ -328,8 +332,12 @@ def _slow(results: "Sequence[CaseResult]", taken: float) -> str:
     )
 
 
-def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
-    """Load a folder without running its cases; on a problem, end the command with `code`."""
+def _load(context: click.Context, folder: Path, code: int, cluster: ClusterChoice | None = None) -> "PolicySet":
+    """Load a folder without running its cases; on a problem, end the command with `code`.
+
+    Raises:
+        CannotLookError: the user chose a cluster, and it does not answer.
+    """
     # Imported here because the engine takes long to import, and --help does not need it.
     from policies.files.folders import read_file
     from policies.files.loader import PolicyError, load, read_folder
@@ -343,11 +351,22 @@ def _load(context: click.Context, folder: Path, code: int) -> "PolicySet":
         say(f"{folder}: no policy file (*.yaml, *.yml, *.json) is in it.")
         context.exit(UNREADABLE)
     try:
+        if cluster is not None and cluster.is_chosen:
+            return asyncio.run(_load_beside(files, cluster))
         return load(files, run_tests=False)
     except PolicyError as error:
         say(str(error))
         say(f"{counted(len(error.problems), 'problem')} in {counted(len(files), 'file')}.")
         context.exit(code)
+
+
+async def _load_beside(files: Mapping[str, bytes], cluster: ClusterChoice) -> "PolicySet":
+    """Load files with the schemas that a cluster serves."""
+    from cluster.served_schemas import from_thread
+    from policies.files.loader import load
+
+    async with connected(cluster) as connection:
+        return await asyncio.to_thread(load, files, run_tests=False, served=from_thread(connection))
 
 
 def table(results: Sequence["CaseResult"]) -> str:

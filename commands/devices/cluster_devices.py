@@ -51,6 +51,7 @@ class ClusterDevices:
         claims: all ResourceClaims.
         catalogue: instance types.
         loads: what pods request of their nodes; None: not known.
+        minor: version of Kubernetes, such as 36 for 1.36; 0: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
         map: the device map.
     """
@@ -69,7 +70,8 @@ class ClusterDevices:
         self.catalogue: Final = catalogue
         self.loads: Final = seen.loads
         version = _VERSION.match(kubernetes)
-        self.counters_leak: Final = version is not None and (int(version[1]), int(version[2])) <= _LAST_LEAKING
+        self.minor: Final = 0 if version is None else int(version[1])
+        self.counters_leak: Final = version is not None and (self.minor, int(version[2])) <= _LAST_LEAKING
         current = newest(items(seen.slices))
         self._missing = incomplete(current)
         self._slices: defaultdict[str, list[Slice]] = defaultdict(list)

@@ -54,10 +54,15 @@ def _variables(colours: dict[str, str]) -> str:
     return "".join(f"--{name}:{value};" for name, value in colours.items())
 
 
-VARIABLES: Final = (
-    f":root{{color-scheme:light dark;{_variables(_LIGHT)}}}"
-    f"@media(prefers-color-scheme:dark){{:root{{{_variables(_DARK)}}}}}"
-)
+def scoped(selector: str) -> str:
+    """The colours as variables of what a selector selects."""
+    return (
+        f"{selector}{{color-scheme:light dark;{_variables(_LIGHT)}}}"
+        f"@media(prefers-color-scheme:dark){{{selector}{{{_variables(_DARK)}}}}}"
+    )
+
+
+VARIABLES: Final = scoped(":root")
 
 DRAWING: Final = (
     ".link{stroke:var(--line);stroke-width:2;fill:none}.wrap{stroke-dasharray:3 3}"

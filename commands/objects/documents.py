@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, NamedTuple
 import orjson
 
 from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
-from commands.objects.yaml_items import ItemShape, YamlItems
+from commands.objects.yaml_items import ItemShape, Look, YamlItems
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
 from runtime.yaml_scalars import resolve
 
@@ -130,6 +130,11 @@ class Document:
             return compose(self.text, repeated=[]) is not None
         except YamlError:
             return False
+
+    @functools.cached_property
+    def look(self) -> Look | None:
+        """Its text for comparison with others; None for JSON and for a long text."""
+        return None if self.json else Look.at(self.text)
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Line of the value at a path, or of its nearest existing ancestor."""

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
-from commands.objects.shapes import Look, Shapes
+from commands.objects.shapes import Shapes
 from conversion.objects.kinds import WITHOUT_PODS
 from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
@@ -170,12 +170,12 @@ class _FileReader:
 
     def _check(self, document: Document) -> list[Manifest]:
         # The items of a long List have shapes of their own.
-        look = None if document.json or document.part is not None else Look.at(document.text)
+        look = None if document.part is not None else document.look
         if look is not None and self._shapes.find(look) is not None:
             return []  # A pod or workload whose text has no error, because that of another one has none.
         found = list(manifests(document, self._namespace))
-        if look is not None and document.root is not None and len(found) == 1 and not document.repeated:
-            self._shapes.record(look, document.root, found[0], (), None)
+        if look is not None:
+            self._shapes.record(look, document, found, (), None)
         return [each for each in found if means_something(each)]
 
 

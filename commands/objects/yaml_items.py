@@ -1,33 +1,111 @@
 """Values of YAML texts that differ from an earlier one only in texts: the items of a long List.
 
 Most of them do, and to parse YAML takes a hundred times as long as JSON. A text is cut into spans (quoted texts without
-escapes, and words after a colon) and the rest. Of the first text with a rest, the parser tells which spans are
-values, and the object is kept as JSON with a gap for each of them.
+escapes, and plain texts after a colon or the dash of an item) and the rest. Of the first text with a rest, the parser
+tells which spans are values, and the object is kept as JSON with a gap for each of them.
 """
 
+import dataclasses
 import itertools
 import re
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
 from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
-from runtime.yaml_scalars import is_word
+from runtime.yaml_scalars import is_word, resolve
 
+# Without a comma: in a list in brackets it would end the text.
 _SPAN: Final = re.compile(
-    r"""("[ !#-\[\]-~]*"|'[ !#-&(-\[\]-~]*'|(?<=: )[A-Za-z](?:[\w./:@-]*[\w/@-])?(?=[ \t]*$|[ \t]+#))""",
+    r"""("[ !#-\[\]-~]*"|'[ !#-&(-\[\]-~]*'|(?<=[:-] )-{0,2}[A-Za-z0-9](?:[\w./:@=-]*[\w/@-])?(?=[ \t]*$|[ \t]+#))""",
     re.ASCII | re.MULTILINE,
 )
 _QUOTES: Final = ("'", '"')
 _LONGEST: Final = 16 * 1024
 """Characters of a text that is compared."""
-_MOST: Final = 2048
-"""Shapes that are kept."""
-_Cut: TypeAlias = tuple[tuple[str, str], list[str]]
-"""What texts of one shape have in common, and the spans."""
+_LONGEST_WORD: Final = len("false")
+_MOST: Final = 4096
+"""Results that are kept."""
 _Path: TypeAlias = tuple[str | int, ...]
+
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """A text, cut into spans and the rest.
+
+    Attributes:
+        rest: what texts of one form have in common: the text without its spans, and what kind of text each of them is.
+        values: the spans.
+    """
+
+    rest: tuple[str, str]
+    values: list[str]
+
+    @classmethod
+    def at(cls, text: str) -> "Look | None":
+        """Cut a text; None if it is too long to be compared."""
+        if len(text) > _LONGEST:
+            return None
+        parts = _SPAN.split(text)
+        values = parts[1::2]
+        return cls(("\0".join(parts[::2]), "\0".join(map(_kind_of, values))), values)
+
+
+def spans_of(text: str) -> list[tuple[int, int]]:
+    """The places of the spans of a text."""
+    return [each.span() for each in _SPAN.finditer(text)]
+
+
+def text_of(span: str) -> str:
+    """The text that a span stands for, if it is one scalar."""
+    return span[1:-1] if span[0] in _QUOTES else span
+
+
+def _kind_of(span: str) -> str:
+    """The quote, or that it is plain text; null, a boolean and a number are of no kind but their own."""
+    first = span[0]
+    if first in _QUOTES:
+        return first
+    if first.isalpha():
+        return span if len(span) <= _LONGEST_WORD and is_word(span) else "w"
+    return "w" if isinstance(resolve(span), str) else span
+
+
+class ByLook(Generic[_T]):
+    """Results by what texts have in common: the rest, and the spans that matter for the result."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[tuple[str, str], tuple[int, tuple[int, ...]]] = {}
+        self._results: dict[tuple[int, str], _T] = {}
+
+    def find(self, look: Look) -> _T | None:
+        """The result of a text that differs only in spans that do not matter."""
+        known = self._fixed.get(look.rest)
+        return None if known is None else self._results.get(_key(look, *known))
+
+    def keep(self, look: Look, free: Collection[int], result: _T) -> None:
+        """Keep a result, unless an earlier text with the same rest can be compared by more spans than this one.
+
+        Args:
+            free: numbers of the spans that do not matter.
+        """
+        if len(self._results) >= _MOST:
+            self._results.clear()
+            self._fixed.clear()
+        own = tuple(at for at in range(len(look.values)) if at not in free)
+        number, fixed = self._fixed.setdefault(look.rest, (len(self._fixed), own))
+        if set(own) <= set(fixed):
+            self._results[_key(look, number, fixed)] = result
+
+
+def _key(look: Look, number: int, fixed: Iterable[int]) -> tuple[int, str]:
+    values = look.values
+    return number, "\0".join([values[at] for at in fixed])
 
 
 class ItemShape:
@@ -48,7 +126,7 @@ class ItemShape:
 
     def value(self, spans: Sequence[str]) -> dict[str, object] | None:
         """The object of a text with these spans."""
-        values = [f'"{_text_of(spans[gap])}"' for gap in self._gaps]
+        values = [f'"{text_of(spans[gap])}"' for gap in self._gaps]
         found = orjson.loads("".join([each for pair in zip(self._parts, (*values, ""), strict=True) for each in pair]))
         return found if isinstance(found, dict) else None
 
@@ -90,51 +168,30 @@ class YamlItems:
     """The shapes of the items of one file."""
 
     def __init__(self) -> None:
-        self._fixed: dict[tuple[str, str], tuple[int, ...]] = {}
-        self._shapes: dict[tuple[tuple[str, str], tuple[str, ...]], ItemShape] = {}
+        self._shapes = ByLook[ItemShape]()
 
     def find(self, text: str) -> tuple[ItemShape, dict[str, object]] | None:
         """The shape and the object of a text whose shape is known."""
-        if len(text) > _LONGEST:
+        look = Look.at(text)
+        shape = None if look is None else self._shapes.find(look)
+        if look is None or shape is None:
             return None
-        rest, spans = _cut(text)
-        fixed = self._fixed.get(rest)
-        shape = None if fixed is None else self._shapes.get((rest, tuple([spans[each] for each in fixed])))
-        value = None if shape is None else shape.value(spans)
-        return None if shape is None or value is None else (shape, value)
+        value = shape.value(look.values)
+        return None if value is None else (shape, value)
 
     def learn(self, text: str, root: YamlNode) -> None:
         """Keep the shape of a text. `root`: the node of its object, which has no key twice."""
-        if len(text) > _LONGEST or root.refers:
+        look = Look.at(text)
+        if look is None or root.refers:
             return
-        rest, spans = _cut(text)
-        places = {each.span(): number for number, each in enumerate(_SPAN.finditer(text))}
-        found = _Json(text, places)
+        found = _Json(text, {place: number for number, place in enumerate(spans_of(text))})
         try:
             found.add(root, root.start)
         except (TypeError, orjson.JSONEncodeError):
             return  # It has keys or values that JSON does not have.
-        fixed = tuple(sorted(set(range(len(spans))).difference(found.gaps)))
         shape = found.shape()
-        if self._fixed.get(rest, fixed) != fixed or shape.value(spans) != root.value:
-            return
-        if len(self._shapes) >= _MOST:
-            self._shapes.clear()
-            self._fixed.clear()
-        self._fixed[rest] = fixed
-        self._shapes[rest, tuple([spans[each] for each in fixed])] = shape
-
-
-def _cut(text: str) -> _Cut:
-    parts = _SPAN.split(text)
-    spans = parts[1::2]
-    # Null and booleans are no texts.
-    kinds = [each if is_word(each) else each[0] if each[0] in _QUOTES else "w" for each in spans]
-    return ("\0".join(parts[::2]), "\0".join(kinds)), spans
-
-
-def _text_of(span: str) -> str:
-    return span[1:-1] if span[0] in _QUOTES else span
+        if shape.value(look.values) == root.value:
+            self._shapes.keep(look, frozenset(found.gaps), shape)
 
 
 class _Json:
@@ -171,7 +228,7 @@ class _Json:
     def _add_scalar(self, node: YamlNode) -> None:
         place = self._places.get((node.start, node.end))
         is_text = isinstance(node, Scalar) and not (node.anchor or node.tag)
-        if place is not None and is_text and node.value == _text_of(self._text[node.start : node.end]):
+        if place is not None and is_text and node.value == text_of(self._text[node.start : node.end]):
             self.gaps.append(place)
             self._parts.append("")
         else:

@@ -33,7 +33,7 @@ from commands.rehearse.play import RehearsalScene
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
 from commands.rehearse.search import NoSuchTypeError, like
 from commands.report.assess import Assessment, Assessor, NotReadableError
-from commands.report.inventory import Found, Inventory, Root
+from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
 from commands.report.places import Places, PodNeed
 from commands.report.plan import QUOTA, namespace_order
@@ -137,8 +137,8 @@ class Gathering:
         self._inventory = Inventory()
         self._roots: list[Root] = []
         self._budgets = DrainBudgets()
-        self._failing: set[str] = set()
-        """UIDs of Jobs that fail when a pod is evicted."""
+        self._failing: set[tuple[str, str]] = set()
+        """Namespace and name of Jobs that fail when a pod is evicted."""
         self._kinds: dict[object, PodKind | None] = {}
         self._pods: list[PlayedPod] = []
         self._with_pods: set[str] = set()
@@ -173,7 +173,7 @@ class Gathering:
         if (found.group, found.kind) == ("batch", "Job"):
             item = _loaded(found.raw)
             if mapping(item.get("spec")).get("backoffLimit") == 0:
-                self._failing.add(text(mapping(item.get("metadata")).get("uid")))
+                self._failing.add(_name(mapping(item.get("metadata"))))
         root = self._inventory.take(found)
         if root is not None:
             self._roots.append(root)
@@ -200,9 +200,8 @@ class Gathering:
         labels = {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()}
         namespace, name = _name(metadata)
         converted = bool(holds) or not kind.plugin.plugin
-        self._with_pods |= {text(metadata.get("uid")), text(owner.get("uid"))}
-        root = self._inventory.root_of(text(owner.get("uid")))
-        self._with_pods.add(root.uid if root is not None else "")
+        above = self._root(owner, namespace)
+        self._with_pods |= {text(metadata.get("uid")), above.uid if above is not None else ""}
         group = f"{namespace}/{labels[_LWS]}/{labels[_LWS_GROUP]}" if {_LWS, _LWS_GROUP} <= labels.keys() else ""
         self._pods.append(
             PlayedPod(
@@ -231,7 +230,7 @@ class Gathering:
         found = next((key for key, value in _KEEP.items() if annotations.get(key) == value), "")
         if found:
             return f"annotation {found}"
-        if text(owner.get("uid")) in self._failing:
+        if owner.get("kind") == "Job" and (_name(metadata)[0], owner.get("name")) in self._failing:
             return f"its Job {text(owner.get('name'))} has backoffLimit 0, and fails when it is evicted"
         return ""
 
@@ -255,7 +254,7 @@ class Gathering:
         labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
         parts = [
             text(metadata.get("namespace")),
-            text(owner.get("uid")) or text(metadata.get("uid")),
+            [owner.get(each) for each in ("uid", "kind", "name")] if owner else _name(metadata),
             [labels.get(each) for each in _REVISIONS],
             {key: value for key, value in annotations.items() if names.DRIVER in str(key)},
             [[[each.get(name) for name in _FIELDS] for each in mappings(spec.get(part))] for part in _CONTAINERS],
@@ -285,16 +284,19 @@ class Gathering:
         devices = sum(len(each.ours) for each in holders)
         demand = self._demand([claim_spec(each.spec) for each in holders])
         claims = None if demand is None else Form(selection, {}, demand, amounts, devices)
-        return PodKind(ref, Form(selection, {}, None, amounts, devices), claims, decided=True)
+        return PodKind(ref, Form(selection, {}, None, amounts, devices), claims=claims, decided=True)
+
+    def _root(self, owner: Mapping[str, object], namespace: str) -> Owner | None:
+        """The workload above a pod, by its controller; None without one."""
+        if not owner:
+            return None
+        group, _, version = text(owner.get("apiVersion")).rpartition("/")
+        kind, name, uid = (text(owner.get(each)) for each in ("kind", "name", "uid"))
+        return self._inventory.root_of(Owner(group, version, kind, name, uid, namespace))
 
     def _owner_reference(self, owner: Mapping[str, object], namespace: str) -> Reference | None:
-        """The workload above a pod, by its controller; None without one."""
-        uid = text(owner.get("uid"))
-        root = self._inventory.root_of(uid)
-        if root is not None:
-            return Reference(root.group, root.kind, namespace, root.name, root.uid)
-        group = text(owner.get("apiVersion")).rpartition("/")[0]
-        return Reference(group, text(owner.get("kind")), namespace, text(owner.get("name")), uid) if owner else None
+        root = self._root(owner, namespace)
+        return None if root is None else Reference(root.group, root.kind, namespace, root.name, root.uid)
 
     def assess(self, root: Root) -> Assessment | None:
         """What admission makes of an object, of the cluster or not; None if it cannot be read."""
@@ -339,7 +341,8 @@ class Gathering:
                 None,
             )
         decided = workload.mode.startswith("convert")
-        return PodKind(workload.ref, plugin, claims, decided, refused, waits, workload.why)
+        after = None if claims is None else group.after or group.before
+        return PodKind(workload.ref, plugin, group.before, after, claims, decided, refused, waits, workload.why)
 
     def _plugin_form(self, spec: Mapping[str, object], group: TemplatePods) -> Form:
         selection = {key: spec[key] for key in _SELECTION if spec.get(key)}
@@ -392,7 +395,7 @@ class Gathering:
 
     def _model(self, hardware: Hardware, instance_type: str) -> DeviceModel:
         entry = self._cluster.catalogue.get(instance_type)
-        return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak)
+        return DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak, minor=self._cluster.minor)
 
     def _node(self, node: Node) -> PlayedNode:
         cluster = self._cluster
@@ -437,16 +440,16 @@ class Gathering:
         for pod in self._pods:
             if pod.node in played.nodes:
                 if not pod.converted:
-                    played.put(len(pods), pod.kind.plugin, pod.node)
+                    played.put(len(pods), pod.kind.plugin, pod.node, pod.kind.spread)
                 elif pod.kind.claims is not None:
-                    played.put(len(pods), pod.kind.claims, pod.node, self._own(played, pod))
+                    played.put(len(pods), pod.kind.claims, pod.node, pod.kind.spread, self._own(played, pod))
                 pods.append(pod)
             elif not pod.node:
                 late.append(pod)
             else:
                 self._unjudged["nodes that are not known"] += 1
         for pod in late:
-            node = played.place(len(pods), pod.kind.plugin) if pod in self._synthetic else ""
+            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread) if pod in self._synthetic else ""
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
         groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
@@ -488,6 +491,9 @@ class Gathering:
             if root.uid or root.running:
                 continue
             for kind, pods, labels in self._of_manifest(root):
+                ref = kind.workload
+                if Owner(ref.group, "", ref.kind, ref.name, "", ref.namespace).by_name in self._with_pods:
+                    continue  # A dump without uids: its pods are there.
                 for number in range(1, min(pods, _MOST_SYNTHETIC) + 1):
                     name = kind.workload.name if kind.workload.kind == "Pod" else f"{kind.workload.name}-{number}"
                     budgets = self._budgets.of(kind.namespace, labels)

@@ -3,11 +3,17 @@
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from commands.cluster.listing import Object
-from commands.report.model import Reference, Topic
+from commands.report.model import NO_DEVICES, Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
+
+_SPREAD: Final = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "Rollout"}
+)
+"""Kinds whose pods a ReplicaSet, ReplicationController or StatefulSet creates."""
 
 
 class WaitCause(enum.StrEnum):
@@ -66,6 +72,8 @@ class PodKind:
     """What pods of equal templates have in common.
 
     Attributes:
+        before: devices of one pod with the plugin.
+        after: its devices with claims, as far as its node does not decide; None if it is not converted.
         plugin: as the pods are written.
         claims: after conversion; None if they are not converted.
         decided: whether conversion does not depend on the namespace's annotation that the migration sets.
@@ -76,6 +84,8 @@ class PodKind:
 
     workload: Reference
     plugin: Form
+    before: Devices = NO_DEVICES
+    after: Devices | None = None
     claims: Form | None = None
     decided: bool = False
     refused: Finding | None = None
@@ -85,6 +95,11 @@ class PodKind:
     @property
     def namespace(self) -> str:
         return self.workload.namespace
+
+    @property
+    def spread(self) -> Reference | None:
+        """The workload whose pods the scheduler spreads over nodes; None if it does not."""
+        return self.workload if self.workload.kind in _SPREAD else None
 
 
 class Maker(enum.StrEnum):
@@ -317,7 +332,7 @@ class Rehearsal:
         others: other orders, with what they cost.
         all_orders: whether all orders were tried.
         changes: what is different for converted pods, and is no obstacle.
-        sizes: by workload: devices of all pods before and after, where they differ.
+        sizes: by workload: devices of all pods before, and on the nodes that they have at the end, where they differ.
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.

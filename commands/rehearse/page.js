@@ -56,7 +56,7 @@
   const draw = (step) => {
     const groups = new Map();
     for (const shot of data.shots[step]) {
-      const name = data.groups.includes(shot[1]) ? shot[1] : "with the driver from the start";
+      const name = Object.hasOwn(data.groups, shot[1]) ? data.groups[shot[1]] : "with the driver from the start";
       if (!groups.has(name)) groups.set(name, []);
       groups.get(name).push(shot);
     }

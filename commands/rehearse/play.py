@@ -25,6 +25,7 @@ from commands.rehearse.model import (
     WaitCause,
 )
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
+from commands.report.model import Devices
 from commands.status.lines import counted, listed
 from neuron.findings import Finding
 
@@ -126,6 +127,12 @@ class Player:
         driver, held = self.played.count(DRIVER)
         waiting = sum(self._pods[each].kind.plugin.devices for each in self.reasons)
         return DeviceFigures(plugin, used, driver, held, waiting)
+
+    def devices_of(self, number: int) -> Devices | None:
+        """The devices that a pod with claims has on its node; None if it has none, or they are not known."""
+        node = self.played.nodes.get(self.where.get(number, ""))
+        results = None if node is None else node.held.get(number)
+        return node.model.got(results) if node is not None and node.model is not None and results else None
 
     # --- one group ----------------------------------------------------------------------------------------------
 
@@ -238,7 +245,11 @@ class Player:
             kind = self._pods[number].kind
             form = (kind.claims or kind.plugin) if converts or kind.decided else kind.plugin
             charge += form.charge
-            name = "" if self._over_quota(kind.namespace, charge) else self.played.place(_shadow(number), form)
+            name = (
+                ""
+                if self._over_quota(kind.namespace, charge)
+                else self.played.place(_shadow(number), form, kind.spread)
+            )
             if not name:
                 for each in made:
                     self.played.release(_shadow(each), self._reserved.pop(each))
@@ -344,7 +355,7 @@ class Player:
             if kind.waits is not None:
                 self._wait(number, kind.waits)
                 return ""
-        name = self.played.place(number, form)
+        name = self.played.place(number, form, kind.spread)
         if not name:
             self._wait(number, self._reason(form))
             return ""

@@ -1,8 +1,13 @@
 """The state of a rehearsal: nodes, and what pods hold of them. Places pods as the scheduler would.
 
 Judged are node selection, taints, CPU, memory, storage and the number of pods, resources of the device plugin, and
-devices by the allocator's model. Of the nodes that can take a pod, the one with the least CPU and memory requested
-takes it (NodeResourcesFit, LeastAllocated); of equal ones the first by name, where the scheduler chooses at random.
+devices by the allocator's model. Of the nodes that can take a pod, the one with the best score takes it: fewest pods of
+the same workload, the earliest alternatives of its claims, least CPU and memory requested. Of equal ones the first by
+name takes it, where the scheduler chooses at random.
+
+Source of the scores: pkg/scheduler/framework/plugins of Kubernetes 1.34 to 1.36: podtopologyspread (system defaults,
+weight 2), dynamicresources (weight 2; 1 in 1.35, none before), noderesources (LeastAllocated, weight 1). A score of 100
+is 1 here. How much one more pod of a workload weighs depends on the number of nodes; 1 is the middle.
 """
 
 import heapq
@@ -18,6 +23,7 @@ from checks.claims.device_index import SelectorError
 from commands.devices import connected, node_fit
 from commands.devices.allocator_inputs import Hardware, free_devices
 from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, Results, WaitCause
+from commands.report.model import NO_DEVICES, Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
@@ -38,16 +44,29 @@ _PODS: Final = "pods"
 _POD: Final = 1e-6
 """What one more pod adds to a node's score: of nodes with equal requests, the one with fewer pods comes first."""
 _RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
+_ALTERNATIVES: Final = {34: 0.0, 35: 1.0}
+"""Weight of the score for alternatives, by minor version of Kubernetes; 2 in all others."""
+_MOST_ALTERNATIVES: Final = 8
+_MOST_COMPARED: Final = 16
+"""Nodes that are compared for one pod: the scheduler, too, compares a part of them in large clusters."""
 
 
 class DeviceModel:
     """The devices of nodes with equal hardware. Answers are remembered by what is held."""
 
-    def __init__(self, hardware: Hardware, entry: InstanceType | None, *, counters_leak: bool) -> None:
-        """Prepare. `entry`: the instance type; None if the catalogue lacks it."""
+    def __init__(
+        self,
+        hardware: Hardware,
+        entry: InstanceType | None,
+        *,
+        counters_leak: bool,
+        minor: int = 0,
+    ) -> None:
+        """Prepare. `entry`: the instance type; None if the catalogue lacks it. `minor`: version of Kubernetes."""
         self.hardware: Final = hardware
         self._entry = entry
         self._leak = counters_leak
+        self._weight: Final = _ALTERNATIVES.get(minor, 2.0)
         self._answers: dict[object, tuple[AllocatorClaim, Results | None]] = {}
         self._free: dict[object, tuple[tuple[int, ...], int]] = {}
         singles = [each for each in hardware.devices if each.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE]
@@ -72,6 +91,29 @@ class DeviceModel:
                 found = None
             self._answers[key] = claim, found
         return self._answers[key][1]
+
+    def later(self, claim: AllocatorClaim, results: Results) -> float:
+        """What a node's score loses because a claim gets later alternatives of its requests there."""
+        got = {each.request for each in results}
+        ranks = [
+            rank
+            for request in claim.requests
+            for rank, each in enumerate(request.alternatives)
+            if each.name and f"{request.name}/{each.name}" in got
+        ]
+        return self._weight * sum(ranks) / (_MOST_ALTERNATIVES * len(ranks)) if ranks else 0.0
+
+    def got(self, results: Results) -> Devices:
+        """Whole devices of a pod, and cores of those that it shares."""
+        found = NO_DEVICES
+        whole = {each.name: each.capacity for each in self.hardware.devices}
+        for each in results:
+            cores, all_cores = each.consumed.get(names.CAPACITY_CORES), whole[each.device].get(names.CAPACITY_CORES)
+            if cores and all_cores is not None and cores < all_cores.value:
+                found += Devices(cores=cores)
+            else:
+                found += Devices(self.count if each.device in self.whole else 1)
+        return found
 
     def free(self, node: "PlayedNode") -> tuple[tuple[int, ...], int]:
         """Indices of the devices that a claim can get whole, and the size of the largest connected set of them."""
@@ -113,6 +155,7 @@ class PlayedNode:
         model: its devices, once it has the driver; None if they are not known.
         fixed: what claims hold that no pod of the rehearsal has.
         load: of CPU and memory, as the scheduler compares nodes.
+        near: pods by the workload that the scheduler spreads.
     """
 
     __slots__ = (
@@ -127,11 +170,13 @@ class PlayedNode:
         "limits",
         "load",
         "model",
+        "near",
         "node",
         "offers",
         "open",
         "plugin_used",
         "side",
+        "spread",
         "used",
     )
 
@@ -167,6 +212,8 @@ class PlayedNode:
         self.plugin_used: Counter[str] = Counter()
         self.held: dict[int, Results] = {}
         self.forms: dict[int, Form] = {}
+        self.spread: dict[int, Reference] = {}
+        self.near: Counter[Reference] = Counter()
         self.load = 0.0
         self._key: object = None
         self._scores = [(f"scored-{name}", self.limits[name]) for name in SCORED if self.limits.get(name)]
@@ -179,6 +226,7 @@ class PlayedNode:
             setattr(new, name, getattr(self, name))
         new.used, new.plugin_used = Counter(self.used), Counter(self.plugin_used)
         new.held, new.forms = dict(self.held), dict(self.forms)
+        new.spread, new.near = dict(self.spread), Counter(self.near)
         return new
 
     @property
@@ -193,9 +241,12 @@ class PlayedNode:
             self._key = _key(self.all_held)
         return self._key
 
-    def add(self, pod: int, form: Form, results: Results) -> None:
+    def add(self, pod: int, form: Form, results: Results, spread: Reference | None = None) -> None:
         """Count a pod. `results`: its devices; empty for a pod of the plugin."""
         self.forms[pod] = form
+        if spread is not None:
+            self.spread[pod] = spread
+            self.near[spread] += 1
         self._key = None
         if form.claim is None:
             self.plugin_used.update(form.plugin)
@@ -213,6 +264,8 @@ class PlayedNode:
         """Forget a pod."""
         form = self.forms.pop(pod)
         self.held.pop(pod, None)
+        if pod in self.spread:
+            self.near[self.spread.pop(pod)] -= 1
         self._key = None
         if form.claim is None:
             self.plugin_used.subtract(form.plugin)
@@ -334,30 +387,43 @@ class PlayedNodes:
 
     # --- changes ------------------------------------------------------------------------------------------------
 
-    def place(self, pod: int, form: Form) -> str:
-        """Place a pod; the name of the node, or empty if none can take it."""
+    def place(self, pod: int, form: Form, spread: Reference | None = None) -> str:
+        """Place a pod; the name of the node, or empty if none can take it. `spread`: `PodKind.spread`."""
         queue = self._queue(form)
-        while queue:
+        compared: list[tuple[float, str]] = []
+        best: tuple[float, PlayedNode, Results] | None = None
+        while queue and len(compared) < _MOST_COMPARED:
             load, name = queue[0]
             node = self.nodes[name]
-            if not _serves(node, form):
-                heapq.heappop(queue)
-            elif load != node.load:
+            if best is not None and load >= best[0]:
+                break
+            if _serves(node, form) and load != node.load:
                 heapq.heapreplace(queue, (node.load, name))
-            else:
+                continue
+            heapq.heappop(queue)
+            if not _serves(node, form):
+                continue
+            cost = load + node.near[spread] if spread is not None else load
+            if best is None or cost < best[0]:
                 self.tries += 1
                 results = self._fits(node, form)
                 if results is None:
-                    heapq.heappop(queue)  # It comes back when something there is released.
-                else:
-                    node.add(pod, form, results)
-                    heapq.heapreplace(queue, (node.load, name))
-                    return name
-        return ""
+                    continue  # It comes back when something there is released.
+                if form.claim is not None and node.model is not None:
+                    cost += node.model.later(form.claim, results)
+                if best is None or cost < best[0]:
+                    best = cost, node, results
+            compared.append((load, name))
+        for each in compared:
+            heapq.heappush(queue, each)
+        if best is None:
+            return ""
+        best[1].add(pod, form, best[2], spread)
+        return best[1].node.name
 
-    def put(self, pod: int, form: Form, name: str, results: Results = ()) -> None:
+    def put(self, pod: int, form: Form, name: str, spread: Reference | None, results: Results = ()) -> None:
         """Count a pod that runs on a node already."""
-        self.nodes[name].add(pod, form, results)
+        self.nodes[name].add(pod, form, results, spread)
 
     def release(self, pod: int, name: str) -> None:
         """Take a pod off its node."""

@@ -13,7 +13,7 @@ from commands.rehearse.played_nodes import PLUGIN
 from commands.rehearse.search import Plays, Told, best_order, needed_spares, with_spares
 from commands.report.build import Heading
 from commands.report.inventory import Found, Root
-from commands.report.model import Devices, Fate, Reference, Workload, topics, total
+from commands.report.model import NO_DEVICES, Devices, Fate, Reference, Workload, topics
 from conversion.objects import pods
 from neuron import names
 from neuron.api.node_selection import REQUIRED
@@ -66,8 +66,8 @@ def rehearse(
     best, others, every = best_order(scene, _order(choice.order, scene.groups), plays)
     spares = needed_spares(scene, best, choice.spares, gathered.spare, plays)
     pictures = choice.pictures and len(scene.played.nodes) * (len(best.steps) + 1) <= MOST_SHOTS
-    best = Player(scene, shots=pictures).play(best.order)
-    told, start = gathered.told(), Player(scene)
+    player, start = Player(scene, shots=pictures), Player(scene)
+    best = player.play(best.order)
     return Rehearsal(
         heading.origin,
         heading.made,
@@ -79,8 +79,8 @@ def rehearse(
         others,
         every,
         spares,
-        tuple(each for each in topics(_one_each(told)) if not each.blocks),
-        tuple(_sizes(told)),
+        tuple(each for each in topics(_one_each(gathered.told())) if not each.blocks),
+        tuple(_sizes(scene.pods, player)),
         gathered.unknown(scene),
         tuple(problems),
         scene.shots() if pictures else (),
@@ -105,17 +105,15 @@ def _one_each(workloads: Iterable[Workload]) -> list[Workload]:
     return [each for each in workloads if each.fate in (Fate.CONVERTS, Fate.REFUSED)]
 
 
-def _sizes(workloads: Iterable[Workload]) -> Iterable[tuple[Reference, str, str]]:
+def _sizes(played: Iterable[PlayedPod], player: Player) -> Iterable[tuple[Reference, str, str]]:
     """Workloads whose devices differ after conversion: cores become devices, for example."""
-    found: dict[Reference, tuple[list[Devices], list[Devices]]] = {}
-    for each in workloads:
-        if each.fate is Fate.CONVERTS and each.after is not None:
-            before, after = found.setdefault(each.ref, ([], []))
-            before.append(each.before)
-            after.append(each.after)
-    for ref, (before, after) in found.items():
-        if total(before) != total(after):
-            yield ref, str(total(before)), str(total(after))
+    found: dict[Reference, tuple[Devices, Devices]] = {}
+    for number, pod in enumerate(played):
+        kind = pod.kind
+        if kind.after is not None and not pod.converted:
+            before, after = found.get(kind.workload, (NO_DEVICES, NO_DEVICES))
+            found[kind.workload] = before + kind.before, after + (player.devices_of(number) or kind.after)
+    return ((ref, str(before), str(after)) for ref, (before, after) in found.items() if before != after)
 
 
 # --- fit --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ _MOST_WAITING: Final = 200
 def as_html(rehearsal: Rehearsal) -> str:
     """The page."""
     title, made = f"Rehearsal of {rehearsal.origin}", f"{rehearsal.made}, neuron-dra {rehearsal.version}"
-    own = style.VARIABLES + asset("page.css", _PACKAGE)
+    # The report's page has other colours of the same names.
+    own = style.scoped("#play") + asset("page.css", _PACKAGE)
     data = orjson.dumps(_data(rehearsal)) if rehearsal.shots else b"{}"
     skip = ("steps", "Skip to the steps")
     return whole_page(title, made, skip, _main(rehearsal), asset("page.js", _PACKAGE), own, data)
@@ -82,7 +83,7 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
     workloads = list(dict.fromkeys(str(pod.kind.workload) for pod in rehearsal.pods))
     numbers = {name: number for number, name in enumerate(workloads)}
     return {
-        "groups": [group.name for group in rehearsal.groups],
+        "groups": tables.short_names(rehearsal),
         "workloads": workloads,
         "pods": [[str(pod), numbers[str(pod.kind.workload)]] for pod in rehearsal.pods],
         "shots": [_shots(rehearsal.shots), *(_shots(each.shots) for each in rehearsal.best.steps)],
@@ -101,9 +102,10 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
 def _told(at: int, rehearsal: Rehearsal) -> str:
     step = rehearsal.best.steps[at]
     converts = f"; converts {', '.join(step.converts)}" if step.converts else ""
+    group = tables.short_names(rehearsal)[step.group]
     moved = sum(bool(each.to) for each in step.moves)
     return (
-        f"Step {at + 1}: {step.group}{converts}; {counted(moved, 'pod')} moved, {step.paused} of them waited;"
+        f"Step {at + 1}: {group}{converts}; {counted(moved, 'pod')} moved, {step.paused} of them waited;"
         f" {tables.step_note(step, rehearsal.pods)}"
     )
 

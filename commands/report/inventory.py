@@ -1,7 +1,9 @@
 """Groups objects into workloads: a Deployment instead of its ReplicaSets and pods, a CronJob instead of its Jobs.
 
-An object belongs to the last controller on the way through `ownerReferences`. If that controller is not among the
-objects, because its kind is not known here, it becomes a workload with the pods of the first object that it controls.
+An object belongs to the last controller on the way through `ownerReferences`. A controller is found by its uid, or by
+kind and name where no object has the uid: dumps that were edited or restored have others, or none. If a controller is
+not among the objects, because its kind is not known here, it becomes a workload with the pods of the first object that
+it controls.
 """
 
 import dataclasses
@@ -22,6 +24,7 @@ _LONGEST_CHAIN: Final = 8
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _FINISHED_CONDITIONS: Final = ("Complete", "Failed")
 _NODE: Final = "Node"
+_POD: Final = ("", "Pod")
 
 CONTROLLED: Final = frozenset(
     {("", "Pod"), ("apps", "ReplicaSet"), ("batch", "Job"), ("apps", "StatefulSet"), ("", "ReplicationController")}
@@ -56,13 +59,19 @@ class Found:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owner:
-    """The controller of an object."""
+    """The controller of an object, in its namespace."""
 
     group: str
     version: str
     kind: str
     name: str
     uid: str
+    namespace: str = ""
+
+    @property
+    def by_name(self) -> str:
+        """What stands for its uid where the object has none."""
+        return f"{self.kind}.{self.group}/{self.namespace}/{self.name}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,11 +146,15 @@ class Inventory:
         self.unreadable: list[str] = []
         self._owners: dict[str, Owner] = {}
         self._roots: set[str] = set()
+        self._uids: dict[str, str] = {}
+        """Of the objects, by `Owner.by_name`."""
+        self._known: set[str] = set()
+        """Uids of the objects."""
         self._spare: dict[str, tuple[Owner, Found]] = {}
-        self._pods: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        """uid of the direct owner, or of the pod -> pods of the plugin, converted pods, pods without a node."""
-        self._nodes: defaultdict[str, set[str]] = defaultdict(set)
-        """The same uid -> nodes with pods of the device plugin."""
+        self._pods: defaultdict[Owner, list[int]] = defaultdict(lambda: [0, 0, 0])
+        """Direct owner, or the pod -> pods of the plugin, converted pods, pods without a node."""
+        self._nodes: defaultdict[Owner, set[str]] = defaultdict(set)
+        """The same -> nodes with pods of the device plugin."""
 
     def take(self, found: Found) -> Root | None:
         """Take an object; returns it if it is a workload. Objects that do not name Neuron resources are ignored."""
@@ -155,19 +168,22 @@ class Inventory:
             self.unreadable.append(f"{found.kind} {known.namespace}/{known.name}")
             return None
         metadata, kind = head.metadata, (found.group, found.kind)
+        itself = _owner(found.group, found.version, found.kind, metadata.name, metadata.uid, metadata.namespace)
+        if kind != _POD:
+            self._uids[itself.by_name] = itself.uid
+            self._known.add(itself.uid)
         if self._is_finished(kind, head):
             self.finished += 1
-            self._note_owner(metadata)
+            self._note_owner(metadata, itself)
             return None
-        owner = self._note_owner(metadata)
+        owner = self._note_owner(metadata, itself)
         if owner is not None and head.spec is not None and head.spec.replicas == 0:
             return None  # An old revision: it has no pods.
-        if kind == ("", "Pod") and concerns_us:
-            self._count(metadata, head, owner)
+        if kind == _POD and concerns_us:
+            self._count(metadata, head, owner or itself)
         if owner is None:
-            if metadata.uid:
-                self._roots.add(metadata.uid)
-            return Root(found, None, metadata.uid, running=kind == ("", "Pod") and head.status is not None)
+            self._roots.add(itself.uid)
+            return Root(found, None, metadata.uid, running=kind == _POD and head.status is not None)
         if owner.uid not in self._roots and owner.uid not in self._owners and owner.uid not in self._spare:
             self._spare[owner.uid] = (owner, found)
         return None
@@ -181,22 +197,27 @@ class Inventory:
         """Workloads that are not among the objects: controllers of kinds that are not known here. Call it last."""
         seen: set[str] = set()
         for owner, found in self._spare.values():
-            root = self._root_of(owner)
+            root = self.root_of(owner)
             if root.uid in self._roots or root.uid in seen:
                 continue
             seen.add(root.uid)
             yield Root(found, root, root.uid, running=found.kind == "Pod")
 
-    def root_of(self, uid: str) -> Owner | None:
-        """The last controller above an object; None if it has none, or is not among those that were taken."""
-        owner = self._owners.get(uid)
-        return self._root_of(owner) if owner else None
+    def root_of(self, owner: Owner) -> Owner:
+        """The last controller above an object. `owner`: the object's own controller."""
+        for _ in range(_LONGEST_CHAIN):
+            uid = owner.uid if owner.uid in self._known else self._uids.get(owner.by_name, owner.uid)
+            above = self._owners.get(uid)
+            if above is None:
+                return owner if uid == owner.uid else dataclasses.replace(owner, uid=uid)
+            owner = above
+        return owner
 
     def pods_of(self) -> Callable[[str], PodsNow]:
         """A function from the uid of a workload to its pods. Call it after all objects were taken."""
         sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for uid, counts in self._pods.items():
-            into = sums[self._root_uid(uid)]
+        for owner, counts in self._pods.items():
+            into = sums[self.root_of(owner).uid]
             for at, count in enumerate(counts):
                 into[at] += count
         known: Mapping[str, PodsNow] = {uid: PodsNow(*counts) for uid, counts in sums.items()}
@@ -205,52 +226,44 @@ class Inventory:
     def on_nodes(self) -> Mapping[str, frozenset[str]]:
         """Node -> uids of workloads whose pods use the device plugin there. Call it after all objects were taken."""
         found: defaultdict[str, set[str]] = defaultdict(set)
-        for uid, nodes in self._nodes.items():
+        for owner, nodes in self._nodes.items():
+            uid = self.root_of(owner).uid
             for node in nodes:
-                found[node].add(self._root_uid(uid))
+                found[node].add(uid)
         return {node: frozenset(uids) for node, uids in found.items()}
 
-    def _note_owner(self, metadata: _InventoryMetadata) -> Owner | None:
+    def _note_owner(self, metadata: _InventoryMetadata, itself: Owner) -> Owner | None:
         """The controller of an object; remembered for the objects that this object controls itself."""
         for each in metadata.ownerReferences or ():
-            if each.controller and each.kind != _NODE and each.uid != metadata.uid:
+            if each.controller and each.kind != _NODE and each.uid != itself.uid:
                 group, _, version = each.apiVersion.rpartition("/")
-                owner = Owner(group, version, each.kind, each.name, each.uid)
-                if metadata.uid:
-                    self._owners[metadata.uid] = owner
+                owner = _owner(group, version, each.kind, each.name, each.uid, metadata.namespace)
+                self._owners[itself.uid] = owner
                 return owner
         return None
-
-    def _root_uid(self, uid: str) -> str:
-        owner = self._owners.get(uid)
-        return self._root_of(owner).uid if owner else uid
-
-    def _root_of(self, owner: Owner) -> Owner:
-        for _ in range(_LONGEST_CHAIN):
-            above = self._owners.get(owner.uid)
-            if above is None:
-                break
-            owner = above
-        return owner
 
     def _is_finished(self, kind: tuple[str, str], head: _Head) -> bool:
         status = head.status
         if status is None:
             return False
-        if kind == ("", "Pod"):
+        if kind == _POD:
             return status.phase in _FINISHED_PHASES
         return kind == ("batch", "Job") and any(
             each.type in _FINISHED_CONDITIONS and each.status == "True" for each in status.conditions or ()
         )
 
-    def _count(self, metadata: _InventoryMetadata, head: _Head, owner: Owner | None) -> None:
+    def _count(self, metadata: _InventoryMetadata, head: _Head, owner: Owner) -> None:
         if head.status is None:
             return
         converted = (metadata.labels or {}).get(names.LABEL_CONVERTED) == "true"
         node = (head.spec and head.spec.nodeName) or ""
-        uid = owner.uid if owner else metadata.uid
-        counts = self._pods[uid]
+        counts = self._pods[owner]
         counts[1 if converted else 0] += 1
         counts[2] += not node
         if node and not converted:
-            self._nodes[uid].add(node)
+            self._nodes[owner].add(node)
+
+
+def _owner(group: str, version: str, kind: str, name: str, uid: str, namespace: str) -> Owner:
+    owner = Owner(group, version, kind, name, uid, namespace or "default")
+    return owner if uid else dataclasses.replace(owner, uid=owner.by_name)

@@ -119,6 +119,9 @@ class Devices:
         return " + ".join([*parts, counted(self.cores, "core")] if self.cores else parts)
 
 
+NO_DEVICES: Final = Devices()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodsNow:
     """Pods of a workload that exist: those of the device plugin, those with claims, and the nodes of the former."""

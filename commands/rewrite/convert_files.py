@@ -20,8 +20,9 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifest_advice import advice
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, patched, path_steps
 from commands.objects.notices import Notice, PartDecision, Reporter
-from commands.objects.shapes import Look, Recorded, Shapes
+from commands.objects.shapes import Recorded, Shapes
 from commands.objects.text_edits import Splice
+from commands.objects.yaml_items import Look
 from commands.rewrite.yaml_edits import EditError, edit
 from commands.rewrite.yaml_layout import TextLayout
 from conversion.asks.conversion_context import ConversionOptions
@@ -122,19 +123,18 @@ class Converter:
 
     def convert(self, source: str, document: Document) -> Change:
         """Convert every object of a document. `source`: name of its file."""
-        look = Look.at(document.text) if self._shapes is not None and not document.json else None
+        look = document.look if self._shapes is not None else None
         known = self._shapes.find(look) if self._shapes is not None and look is not None else None
         if known is not None and look is not None:
             change, outcome = _moved(known, source, document, look)
         else:
             change, outcome = self._convert(source, document)
-            if self._shapes is not None and look is not None and document.root is not None and not change.fault:
+            if self._shapes is not None and look is not None and not change.fault:
                 found = list(manifests(document, self._settings.namespace))
-                if len(found) == 1 and not document.repeated:
-                    # Without its text and nodes, which take much memory.
-                    place = Document(0, "", document.line, place=document.place)
-                    light = dataclasses.replace(change, document=place, wanted=None)
-                    self._shapes.record(look, document.root, found[0], change.splices or (), (light, outcome))
+                # Without its text and nodes, which take much memory.
+                place = Document(0, "", document.line, place=document.place)
+                light = dataclasses.replace(change, document=place, wanted=None)
+                self._shapes.record(look, document, found, change.splices or (), (light, outcome))
         self.notices += self._unsaid(outcome.notices)
         self.refused += outcome.refused
         self.left += outcome.left
@@ -269,7 +269,6 @@ def _moved(
 ) -> tuple[Change, _Outcome]:
     """The result of another document, for a document that differs in values that do not matter."""
     change, outcome = known.result
-    name, first = known.name_in(look), known.name_in(known.look)
     place, before = path_text(document.place), path_text(change.document.place)
 
     def moved(found: Sequence[Notice]) -> tuple[Notice, ...]:
@@ -280,7 +279,7 @@ def _moved(
                 number=document.number,
                 line=each.line - change.document.line + document.line,
                 path=f"{place}{each.path.removeprefix(before)}",
-                subject=each.subject if name is None else f"{each.subject.removesuffix(first or '')}{name}",
+                subject=known.subject(each.subject, look),
             )
             for each in found
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cluster.resources import PODS
-from commands.cluster.listing import Unseen
+from commands.cluster.listing import items
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
@@ -112,7 +112,7 @@ def _refused(error: StatusError, where: str, snapshot: StatusSnapshot) -> Status
 
 def _port(snapshot: StatusSnapshot) -> str:
     """The port on which the replicas listen, by their Deployment."""
-    for item in () if isinstance(snapshot.deployments, Unseen) else snapshot.deployments:
+    for item in items(snapshot.deployments):
         if item["metadata"]["name"] == NAME and item["metadata"].get("namespace") == snapshot.namespace:
             for container in item["spec"]["template"]["spec"]["containers"]:
                 for port in container.get("ports") or ():

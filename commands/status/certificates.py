@@ -15,7 +15,7 @@ from cluster.kinds.replicas import Replica
 from commands.cluster.listing import Unseen
 from commands.cluster.rights import SECRET
 from commands.status.lines import CheckResult, StatusLine, listed
-from commands.status.snapshot import NAME, StatusSnapshot
+from commands.status.snapshot import NAME, StatusSnapshot, own_entries
 
 CHECK: Final = "certificate"
 NEAR_END: Final = dt.timedelta(days=7)
@@ -46,14 +46,9 @@ def check(snapshot: StatusSnapshot, replicas: Sequence[Replica], now: dt.datetim
 
 def _bundles(snapshot: StatusSnapshot) -> dict[str, bytes]:
     """The caBundles of the webhook configurations, by entry; entries without one are left out."""
-    found: dict[str, bytes] = {}
-    for items in (snapshot.mutating, snapshot.validating):
-        for item in () if isinstance(items, Unseen) else items:
-            for entry in (item.get("webhooks") or ()) if item["metadata"]["name"] == NAME else ():
-                text = (entry.get("clientConfig") or {}).get("caBundle")
-                if text:
-                    found[entry["name"]] = _decoded(text)
-    return found
+    entries = own_entries(snapshot.mutating, snapshot.validating)
+    texts = {entry["name"]: (entry.get("clientConfig") or {}).get("caBundle") for entry in entries}
+    return {name: _decoded(text) for name, text in texts.items() if text}
 
 
 def _decoded(text: str) -> bytes:

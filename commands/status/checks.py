@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.cluster.rights import Rule
 from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
 from commands.status.lines import CheckResult, StatusLine
-from commands.status.snapshot import NAME, StatusSnapshot
+from commands.status.replicas import POLICIES
+from commands.status.snapshot import StatusSnapshot, own_entries
 from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
 from runtime.explanations import rule_text
@@ -43,7 +44,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
         *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
-        *karpenter.check(snapshot.karpenter, () if isinstance(snapshot.deployments, Unseen) else snapshot.deployments),
+        *karpenter.check(snapshot.karpenter, items(snapshot.deployments)),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}
@@ -114,17 +115,10 @@ def _permissions(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
 # --- what policies must see -------------------------------------------------------------------------------------------
 
 
-POLICIES: Final = "policies"
-
-
 _CLAIMS: Final = "claims"
 """Name of the matchCondition of pods."""
-
-
 _NEURON: Final = "neuron"
 """Name of the matchCondition of pods that are converted."""
-
-
 _EVERY: Final = "true"
 
 
@@ -136,8 +130,7 @@ def _check_sent(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterat
     if isinstance(snapshot.validating, Unseen):
         yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
         return
-    ours = next((item for item in snapshot.validating if item["metadata"]["name"] == NAME), None)
-    entries = list((ours or {}).get("webhooks") or ())
+    entries = own_entries(snapshot.validating)
     for need in needs:
         if not any(_sends(entry, need) for entry in entries):
             yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
@@ -151,8 +144,8 @@ def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> I
     if isinstance(snapshot.mutating, Unseen):
         yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.mutating.why, snapshot.mutating.fix)
         return
-    ours = next((item for item in snapshot.mutating if item["metadata"]["name"] == NAME), None) or {}
-    conditions = [each for entry in ours.get("webhooks") or () for each in entry.get("matchConditions") or ()]
+    entries = own_entries(snapshot.mutating)
+    conditions = [each for entry in entries for each in entry.get("matchConditions") or ()]
     texts = [str(each.get("expression")) for each in conditions if each.get("name") == _NEURON]
     unsent = [each for each in found if not any(f"'{each.partition('=')[0]}'" in text for text in texts)]
     if unsent:

@@ -1,6 +1,5 @@
 """Checks of webhook configurations: they exist, call this webhook, are as the release renders them, and are alone."""
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,9 @@ from cluster.kinds.rendered_entries import (
     differences,
     read_rendered,
 )
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, listed
-from commands.status.snapshot import NAME, StatusSnapshot
+from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names
 from neuron.findings import quoted
 from runtime.text import cited, named
@@ -28,13 +27,6 @@ RELEASES: Final = "releases"
 
 PODS: Final = "pods.validate.neuron.aws.com"
 
-_RESTORE: Final = (
-    "Make both configurations again, as the release has them: kubectl delete mutatingwebhookconfiguration,"
-    f"validatingwebhookconfiguration {NAME}; helm upgrade {NAME} <chart> --namespace <namespace> "
-    "--reset-then-reuse-values (without Helm: kubectl apply -f deploy/manifests). Until then nothing is converted."
-)
-"""Not an upgrade alone: an edit owns its fields, so Helm 4 refuses them, and a field that was added would stay."""
-_CHOOSE: Final = f"{_RESTORE} Choose other settings by the chart's values."
 _SUFFIX: Final = f".{names.DRIVER}"
 _SHORTEST: Final = 3
 """Seconds: the creation of a template may take two."""
@@ -50,21 +42,16 @@ _CLOSED: Final = "while the webhook does not answer, its objects are refused"
 
 def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check this installation's configurations."""
-    for line in _check(snapshot):
-        yield dataclasses.replace(line, fix=line.fix.replace("<namespace>", snapshot.namespace))
-
-
-def _check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     rendered = _rendered(snapshot)
     if isinstance(rendered, StatusLine):
         yield rendered
-    for kind, items in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
-        if isinstance(items, Unseen):
-            yield StatusLine(CHECK, CheckResult.UNKNOWN, items.why, items.fix)
+    for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
+        if isinstance(seen, Unseen):
+            yield StatusLine(CHECK, CheckResult.UNKNOWN, seen.why, seen.fix)
             continue
-        ours = next((item for item in items if item["metadata"]["name"] == NAME), None)
+        ours = own_configuration(seen)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
-        lines = list(_absence(kind, wanted) if ours is None else _entries(kind, ours, wanted, snapshot))
+        lines = list(_absence(kind, wanted, snapshot) if ours is None else _entries(kind, ours, wanted, snapshot))
         yield from lines
         if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
             found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
@@ -82,15 +69,31 @@ def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, obje
     try:
         return read_rendered(stored[0])
     except RenderedEntriesError as error:
-        return StatusLine(CHECK, CheckResult.WRONG, f"{cited(str(error))}.", _RESTORE)
+        return StatusLine(CHECK, CheckResult.WRONG, f"{cited(str(error))}.", _restore(snapshot))
 
 
-def _absence(kind: str, wanted: Mapping[str, Object] | None) -> Iterator[StatusLine]:
+def _restore(snapshot: StatusSnapshot) -> str:
+    """How to get the configurations of the release back.
+
+    Not an upgrade alone: an edit owns its fields, so Helm 4 refuses them, and a field that was added would stay.
+    """
+    return (
+        "Make both configurations again, as the release has them: kubectl delete mutatingwebhookconfiguration,"
+        f"validatingwebhookconfiguration {NAME}; helm upgrade {NAME} <chart> --namespace {snapshot.namespace} "
+        "--reset-then-reuse-values (without Helm: kubectl apply -f deploy/manifests). Until then nothing is converted."
+    )
+
+
+def _choose(snapshot: StatusSnapshot) -> str:
+    return f"{_restore(snapshot)} Choose other settings by the chart's values."
+
+
+def _absence(kind: str, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     lost = "nothing is converted" if kind == MUTATING else "nothing is validated"
     if wanted is not None and not wanted:
         yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME} is not part of the release: {lost}.")
     else:
-        yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", _RESTORE)
+        yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", _restore(snapshot))
 
 
 def _entries(
@@ -100,17 +103,17 @@ def _entries(
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
     for name in wanted or ():
         if name not in entries:
-            yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} has no entry {name}.", _RESTORE)
+            yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} has no entry {name}.", _restore(snapshot))
     for name, entry in entries.items():
         yield from _target(entry, PATHS[kind], snapshot)
         edited = set()
         if wanted is not None and name in wanted:
             for difference in differences(entry, wanted[name]):
                 edited.add(difference.field)
-                yield from _edits(kind, name, difference)
+                yield from _edits(kind, name, difference, snapshot)
         elif wanted is not None:
             text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
-            yield StatusLine(CHECK, CheckResult.NOTE, text, _CHOOSE)
+            yield StatusLine(CHECK, CheckResult.NOTE, text, _choose(snapshot))
         yield from _choices(kind, entry)
 
 
@@ -132,15 +135,15 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
         called = f"{service.get('namespace')}/{service.get('name')}"
         if called != f"{snapshot.namespace}/{NAME}":
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
         if service.get("path") != path:
             text = f"{name} calls path {quoted(service.get('path', ''))}, which is not served; it is {path!r}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
         ports = _ports(snapshot)
         port = service.get("port") or 443
         if ports and port not in ports:
             text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _RESTORE)
+            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
     if not config.get("caBundle"):
         text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
         yield StatusLine(
@@ -149,12 +152,10 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
 
 
 def _ports(snapshot: StatusSnapshot) -> list[int]:
-    if isinstance(snapshot.service, Unseen) or not snapshot.service:
-        return []
-    return [port["port"] for port in snapshot.service[0]["spec"].get("ports") or ()]
+    return [port["port"] for service in items(snapshot.service) for port in service["spec"].get("ports") or ()]
 
 
-def _edits(kind: str, name: str, difference: EntryDifference) -> Iterator[StatusLine]:
+def _edits(kind: str, name: str, difference: EntryDifference, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """What an edit of one field changes."""
     field, found, wanted = difference.field, difference.found, difference.rendered
     verdict = CheckResult.WRONG
@@ -177,7 +178,7 @@ def _edits(kind: str, name: str, difference: EntryDifference) -> Iterator[Status
         if field != "failurePolicy" or found != "Ignore":
             verdict = CheckResult.NOTE
     for text in texts:
-        yield StatusLine(CHECK, verdict, f"{name}: {text}.", _CHOOSE)
+        yield StatusLine(CHECK, verdict, f"{name}: {text}.", _choose(snapshot))
 
 
 def _rule_edits(found: Sequence[Object], wanted: Sequence[Object]) -> Iterator[str]:
@@ -233,19 +234,12 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     elsewhere: list[str] = []
     here = False
     unseen: list[Unseen] = []
-    for kind, items in (
-        (MUTATING, snapshot.mutating),
-        (VALIDATING, snapshot.validating),
-    ):
-        if isinstance(items, Unseen):
-            unseen.append(items)
-        else:
-            others += [f"{kind} {item['metadata']['name']}" for item in items if _is_another(item)]
-    for kind, items in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
-        if isinstance(items, Unseen):
-            unseen.append(items)
-            continue
-        places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items]
+    for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
+        unseen += [seen] if isinstance(seen, Unseen) else []
+        others += [f"{kind} {item['metadata']['name']}" for item in items(seen) if _is_another(item)]
+    for kind, seen in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
+        unseen += [seen] if isinstance(seen, Unseen) else []
+        places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items(seen)]
         elsewhere += [f"{kind} {place}/{name}" for place, name in places if place != snapshot.namespace]
         here = here or any(place == snapshot.namespace for place, _ in places)
     if elsewhere and not (here or unseen):

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import yaml
 
 from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
-from commands.cluster.listing import Seen, Unseen, unseen
+from commands.cluster.listing import Seen, Unseen, items, unseen
 from commands.status.lines import CheckResult, StatusLine, listed
 from conversion.objects.queues import device_class_mappings
 from neuron import names
@@ -151,13 +151,13 @@ def check(seen: Seen[KueueSetup], classes: Collection[str]) -> Iterator[StatusLi
 
 def counted_classes(seen: Seen[KueueSetup]) -> frozenset[str]:
     """DeviceClasses whose claims Kueue counts, as far as is known."""
-    return frozenset() if isinstance(seen, Unseen) else frozenset(name for setup in seen for name in setup.counted)
+    return frozenset(name for setup in items(seen) for name in setup.counted)
 
 
 def classes_of(templates: Seen[Mapping[str, object]]) -> frozenset[str]:
     """DeviceClasses that generated templates request, and the default one."""
     found = {names.DEVICE_CLASS}
-    for each in () if isinstance(templates, Unseen) else templates:
+    for each in items(templates):
         devices = mapping(mapping(mapping(each.get("spec")).get("spec")).get("devices"))
         for request in mappings(devices.get("requests")):
             leaves = [mapping(request.get("exactly")), *mappings(request.get("firstAvailable"))]

@@ -2,11 +2,11 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.listing import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named
@@ -31,8 +31,7 @@ def living(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[Replica, ...]:
 
 
 def _replicas(snapshot: StatusSnapshot) -> list[Replica]:
-    leases = () if isinstance(snapshot.leases, Unseen) else snapshot.leases
-    return sorted(filter(None, map(read_lease, leases)), key=lambda replica: replica.name)
+    return sorted(filter(None, map(read_lease, items(snapshot.leases))), key=lambda replica: replica.name)
 
 
 def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
@@ -102,11 +101,19 @@ def _serving(snapshot: StatusSnapshot) -> set[str] | None:
     """Names of the pods that are ready endpoints; None if the endpoints do not tell: they are not seen, or no pods."""
     if isinstance(snapshot.endpoint_slices, Unseen) or not snapshot.service or snapshot.outside:
         return None
-    endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
-    pods = [each for each in endpoints if (each.get("targetRef") or {}).get("kind") == "Pod"]
-    if len(pods) < len(endpoints):
+    endpoints = _endpoints(snapshot.endpoint_slices)
+    if any((each.get("targetRef") or {}).get("kind") != "Pod" for each in endpoints):
         return None
-    return {each["targetRef"]["name"] for each in pods if (each.get("conditions") or {}).get("ready", True)}
+    return {each["targetRef"]["name"] for each in endpoints if _receives(each)}
+
+
+def _endpoints(slices: Iterable[Object]) -> list[Object]:
+    return [each for item in slices for each in item.get("endpoints") or ()]
+
+
+def _receives(endpoint: Object) -> bool:
+    """Whether an endpoint gets requests; discovery.k8s.io/v1: no condition means ready."""
+    return bool((endpoint.get("conditions") or {}).get("ready", True))
 
 
 def _replica(replica: Replica) -> Iterator[StatusLine]:
@@ -154,10 +161,8 @@ def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         return
     if isinstance(snapshot.endpoint_slices, Unseen):
         return
-    endpoints = [each for item in snapshot.endpoint_slices for each in item.get("endpoints") or ()]
-    ready = [each for each in endpoints if (each.get("conditions") or {}).get("ready", True)]
-    if ready:
-        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(len(ready), 'ready endpoint')}.")
+    if ready := sum(map(_receives, _endpoints(snapshot.endpoint_slices))):
+        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(ready, 'ready endpoint')}.")
     else:
         text = f"{where} has no ready endpoint: every call fails."
         yield StatusLine(SERVICE, CheckResult.WRONG, text, _LOOK.format(snapshot.namespace))

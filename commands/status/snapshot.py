@@ -122,9 +122,18 @@ class StatusSnapshot:
     @property
     def outside(self) -> bool:
         """Whether the webhook is a process outside the cluster, as of `make sandbox`: every entry calls a URL."""
-        found = [item for item in (*items(self.mutating), *items(self.validating)) if item["metadata"]["name"] == NAME]
-        entries = [entry for item in found for entry in item.get("webhooks") or ()]
+        entries = own_entries(self.mutating, self.validating)
         return bool(entries) and all((entry.get("clientConfig") or {}).get("url") for entry in entries)
+
+
+def own_configuration(seen: Seen[Object]) -> Object | None:
+    """This installation's webhook configuration; None if it does not exist, or could not be read."""
+    return next((item for item in items(seen) if item["metadata"]["name"] == NAME), None)
+
+
+def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
+    """The entries of this installation's webhook configurations."""
+    return tuple(entry for each in map(own_configuration, seen) for entry in (each or {}).get("webhooks") or ())
 
 
 async def fetch(server: ApiServer, address: str, namespace: str) -> StatusSnapshot:
@@ -200,9 +209,7 @@ class _Fetcher:
         )
 
     async def _probe(self, mutating: Seen[Object], namespace: str) -> ProbeResult | None:
-        if isinstance(mutating, Unseen) or not any(item["metadata"]["name"] == NAME for item in mutating):
-            return None
-        return await attempt(self._server, namespace)
+        return None if own_configuration(mutating) is None else await attempt(self._server, namespace)
 
     async def _first(self) -> Object | Unseen:
         try:

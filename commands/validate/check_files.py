@@ -16,7 +16,8 @@ from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
-from commands.objects.shapes import Look, Recorded, Shapes
+from commands.objects.shapes import Recorded, Shapes
+from commands.objects.yaml_items import Look
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
 from conversion.findings.pod_findings import OF_THE_RUN
@@ -111,9 +112,7 @@ def _locate(source: str, document: Document, manifest: Manifest, finding: Findin
 
 def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, look: Look) -> Located:
     """The finding about another document that differs in values that do not matter."""
-    name, first = known.name_in(look), known.name_in(known.look)
-    subject = located.subject if name is None else f"{located.subject.removesuffix(first or '')}{name}"
-    return Located(source, located.line + lines, subject, located.finding)
+    return Located(source, located.line + lines, known.subject(located.subject, look), located.finding)
 
 
 class FileValidator:
@@ -167,15 +166,13 @@ class FileValidator:
         """The findings about a document. `source`: name of its file."""
         judged = await self._validate(source, document)
         look = self._look(document)
-        if self._shapes is not None and look is not None and document.root is not None:
+        if self._shapes is not None and look is not None:
             found = list(manifests(document, self._context.namespace))
-            if len(found) == 1 and not document.repeated:
-                self._shapes.record(look, document.root, found[0], (), judged)
+            self._shapes.record(look, document, found, (), judged)
         return self._counted(list(judged.located), judged.objects)
 
     def _look(self, document: Document) -> Look | None:
-        compared = self._shapes is not None and not document.json and document.part is None
-        return Look.at(document.text) if compared else None
+        return document.look if self._shapes is not None and document.part is None else None
 
     def _counted(self, found: list[Located], objects: int) -> list[Located]:
         self.tally.objects += objects

@@ -267,12 +267,15 @@ def _at(
 
 
 def _sets(merged: Merged, alternative: Alternative) -> dict[str, set[int]]:
-    """The devices that an alternative requests by their ids or as the whole node, by type; empty if it has a choice."""
+    """The devices that an alternative requests by their ids or as the whole node, by type; empty if it has a choice.
+
+    All devices of a ring but one are its first ones here (`_by_ids`).
+    """
     if alternative.constraints:
         return {}
     whole = {each.entry.name: each.entry.devices for each in merged.servings}
     found = {
-        name: set(option.ids or (range(option.count) if option.count == whole[name] else ()))
+        name: set(option.ids or (range(option.count) if option.count == whole[name] or _is_all_but_one(option) else ()))
         for name, option in alternative.options.items()
     }
     return found if all(len(ids) == alternative.count for ids in found.values()) else {}
@@ -288,13 +291,18 @@ def _around_a_core(
             cores[name] = cores.get(name, ids) & ids
     common = min(map(len, cores.values()))
     chosen = {name: sorted(core)[:common] for name, core in cores.items()}
+    loose = {name for each in alternatives for name, option in each.options.items() if _is_all_but_one(option)}
     for start in range(0, common, size):
-        options = {name: _by_ids(core[start : start + size]) for name, core in chosen.items()}
+        options = {name: _by_ids(core[start : start + size], loose=name in loose) for name, core in chosen.items()}
         yield (Alternative(alternatives[0].name, options, frozenset()),)
     if common < alternatives[0].count:
         yield tuple(
             dataclasses.replace(
-                each, options={name: _by_ids(sorted(ids.difference(chosen[name]))) for name, ids in found.items()}
+                each,
+                options={
+                    name: _by_ids(sorted(ids.difference(chosen[name])), loose=name in loose)
+                    for name, ids in found.items()
+                },
             )
             for each, found in zip(alternatives, sets, strict=True)
         )
@@ -340,8 +348,14 @@ def _after_one_device(
     yield tuple(parts)
 
 
-def _by_ids(ids: Sequence[int]) -> Option:
-    return Option(len(ids), ids=tuple(ids))
+def _is_all_but_one(option: Option) -> bool:
+    """Whether it is for any devices of a ring that are all but one, which are consecutive."""
+    return not option.ids and len(option.places) > 1
+
+
+def _by_ids(ids: Sequence[int], *, loose: bool = False) -> Option:
+    """These devices. `loose`: each, or the one after it, if the device that is left out is before it."""
+    return Option(len(ids), ids=tuple(sorted({*ids, *(each + 1 for each in ids)}) if loose else ids))
 
 
 def _one_for_each_type(alternatives: Sequence[Alternative]) -> bool:

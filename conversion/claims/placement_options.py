@@ -297,8 +297,9 @@ def _consecutive(
     for identity, count in layout.counts.items():
         if identity in paired or count == 1:
             continue
-        if count == line.devices:
-            options[identity] = (Option(count, places=(((1 << count) - 1, 0),)),)
+        if line.connects_any(count):
+            runs = [line.window(count, start) for start in line.starts(count)]
+            options[identity] = (Option(count, places=_whole(count, runs[: None if count < line.devices else 1])),)
             continue
         choices[identity] = choice = _choice(entry, line, count)
         attributes = tuple(name for name, _ in choice.named)
@@ -315,7 +316,7 @@ def _choice(entry: InstanceType, line: Line, count: int) -> DeviceChoice:
     """
     if count > MOST_SEARCHED and 2 * count >= line.devices and entry.may_try_orders:
         return windows.adjacent(line, count, entry.windows)
-    return windows.choice(line, count, entry.windows, entry.common_names)
+    return windows.choice(line, count, entry.windows)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ def names_in(pod: Mapping[str, object]) -> frozenset[str]:
     return frozenset(each for each in found if isinstance(each, str))
 
 
-def instead(namespace: str, template: Template, version: int) -> Finding:
+def other(namespace: str, template: Template, version: int) -> Finding:
     """NEU721: another template stands in the place of one of a ClaimTemplate policy. `version`: its; 0: not ours."""
     what = f"{namespace}/{template.name}" if namespace else template.name
     if version == template.version:

@@ -42,51 +42,59 @@ def with_named(decision: Decision, pod: pods.Pod, options: ConversionOptions, st
     """
     if decision.errors or pod.annotations.mirror is not None or pod.excess() is not None:
         return decision
-    claims = pod.decode_claims() or ()
-    templates = (*decision.templates, *steering.named)
-    declared = {entry.get("resourceClaimTemplateName") for entry in claims}
-    asked = None if pod.annotations.template is None else named_templates.wanted(pod.annotations.template)[1]
-    patch: list[Operation] = []
-    warnings: tuple[Finding, ...] = ()
-    claims_it = asked is not None and asked not in declared
-    if claims_it and asked in {each.name for each in steering.named}:
-        demand = PodDemand.of(pod, ())
-        container = _container(demand, pod.annotations.template or "")
-        if isinstance(container, Finding):
-            return denied("claim-template", container, warnings=decision.warnings)
-        claim = free_name(demand)
-        if claim is None:
-            return denied("claim-names-taken", pod_findings.names_taken())
-        hint = hints.hint_patch(pod, pod.decode_affinity(), NodeSelection(), None, options, steering)
-        patch = [
-            *append("/spec/resourceClaims", pod.decode_claims(), [{"name": claim, "resourceClaimTemplateName": asked}]),
-            *_refer(container, claim),
-            *_labelled(pod, hint.labels),
-            *hint.patch,
-        ]
-        warnings = hint.warnings
-    elif claims_it:
-        return denied("claim-template", named_templates.not_made(pod.annotations.template or ""))
-    elif decision.shadowed is not None or not steering.named:
-        return dataclasses.replace(decision, templates=templates) if steering.named else decision
+    annotation = pod.annotations.template
+    declared = {entry.get("resourceClaimTemplateName") for entry in pod.decode_claims() or ()}
+    if annotation is not None and named_templates.wanted(annotation)[1] in declared:
+        annotation = None  # The pod has the claim.
+    if annotation is not None:
+        decision = _with_claim(decision, pod, annotation, options, steering)
+    if decision.errors or not steering.named:
+        return decision
+    decision = dataclasses.replace(decision, templates=(*decision.templates, *steering.named))
+    if decision.shadowed is not None and annotation is None:
+        return decision
     versions = ",".join(f"{each.name}={each.version}" for each in steering.named)
-    patch += _annotated(pod, decision, versions)
     unchanged = decision.outcome is Outcome.UNCHANGED
     return dataclasses.replace(
         decision,
         outcome=Outcome.MUTATED if unchanged else decision.outcome,
         reason="claim-template" if unchanged else decision.reason,
-        patch=(*decision.patch, *patch),
+        patch=(*decision.patch, *_annotated(pod, decision, versions)),
         patch_size=0,
-        # Without the template, a pod that asks by annotation would run without devices.
-        locked=decision.locked or claims_it,
-        templates=templates,
-        warnings=(*decision.warnings, *warnings),
         audit={**decision.audit, "claim-templates": versions},
     )
 
 
-def instead(decision: Decision, namespace: str, template: Template, version: int) -> Decision:
+def _with_claim(
+    decision: Decision, pod: pods.Pod, annotation: str, options: ConversionOptions, steering: Steering
+) -> Decision:
+    """The decision with the claim for which the pod asks by annotation."""
+    asked = named_templates.wanted(annotation)[1]
+    if asked not in {each.name for each in steering.named}:
+        return denied("claim-template", named_templates.not_made(annotation))
+    demand = PodDemand.of(pod, ())
+    container = _container(demand, annotation)
+    if isinstance(container, Finding):
+        return denied("claim-template", container, warnings=decision.warnings)
+    claim = free_name(demand)
+    if claim is None:
+        return denied("claim-names-taken", pod_findings.names_taken())
+    hint = hints.hint_patch(pod, pod.decode_affinity(), NodeSelection(), None, options, steering)
+    patch = (
+        *append("/spec/resourceClaims", pod.decode_claims(), [{"name": claim, "resourceClaimTemplateName": asked}]),
+        *_refer(container, claim),
+        *_labelled(pod, hint.labels),
+        *hint.patch,
+    )
+    return dataclasses.replace(
+        decision,
+        patch=(*decision.patch, *patch),
+        warnings=(*decision.warnings, *hint.warnings),
+        locked=True,  # Without the template, the pod would run without devices.
+    )
+
+
+def with_other(decision: Decision, namespace: str, template: Template, version: int) -> Decision:
     """The decision where another template stands in the place of one: pods use that, and say so.
 
     Args:
@@ -99,7 +107,7 @@ def instead(decision: Decision, namespace: str, template: Template, version: int
         return ",".join(other if each == text else each for each in str(value).split(","))
 
     patch = tuple(_with_versions(each, renamed) for each in decision.patch)
-    finding = named_templates.instead(namespace, template, version)
+    finding = named_templates.other(namespace, template, version)
     return dataclasses.replace(decision, patch=patch, patch_size=0, warnings=(*decision.warnings, finding))
 
 

@@ -51,8 +51,6 @@ class InstanceType:
         shares_cores: whether its nodes let several claims share the cores of one device; only ResourceSlices tell.
         windows: whether its nodes publish window attributes, if it is consecutive. False if ResourceSlices show nodes
             without them.
-        common_names: whether its nodes publish window attributes under the names of other types, too. Not those of an
-            older driver.
         single_devices: whether nodes publish their devices one by one.
         whole_node: whether UltraServer nodes publish the whole node. Without shared counters (Kubernetes 1.34 and 1.35)
             a node publishes one of both.
@@ -91,7 +89,6 @@ class InstanceType:
     released: bool = True
     shares_cores: bool = False
     windows: bool = True
-    common_names: bool = True
     single_devices: bool = True
     whole_node: bool = True
     counters: bool = False
@@ -271,7 +268,6 @@ class Observation:
         groups: published group sizes.
         shares_cores: whether claims can share the cores of its devices.
         windows: whether its devices have window attributes; for other types than rings and chains, no matter.
-        common_names: whether these include the names of other types; no matter where `windows.common_names` has none.
         labels: values of the Nodes' instance-type labels; SageMaker HyperPod writes `ml.<type>`.
         single_devices: whether a node published single devices when slices of the type were seen last.
         whole_node: whether a node published the whole node then.
@@ -285,7 +281,6 @@ class Observation:
     groups: tuple[int, ...] = ()
     shares_cores: bool = False
     windows: bool = True
-    common_names: bool = True
     labels: tuple[str, ...] = ()
     single_devices: bool = True
     whole_node: bool = False
@@ -365,13 +360,10 @@ class Catalogue:
                     groups, stated = entry.groups or seen.groups, _seen(found, "groups")
                     found = dataclasses.replace(found, groups=groups, groups_known=True, sources=stated)
             shares = bool(alike) and all(each.shares_cores for each in alike)
-            windows, common = all(each.windows for each in alike), all(each.common_names for each in alike)
+            windows = all(each.windows for each in alike)
             counters = entry.name in published and published[entry.name].counters
-            traits = (found.shares_cores, found.windows, found.common_names, found.counters)
-            if (shares, windows, common, counters) != traits:
-                found = dataclasses.replace(
-                    found, shares_cores=shares, windows=windows, common_names=common, counters=counters
-                )
+            if (shares, windows, counters) != (found.shares_cores, found.windows, found.counters):
+                found = dataclasses.replace(found, shares_cores=shares, windows=windows, counters=counters)
             lnc = published[entry.name].default_lnc if entry.name in published else None
             if lnc in entry.logical_neuron_cores and lnc != entry.default_logical_neuron_core:
                 found = dataclasses.replace(found, node_lnc=lnc)
@@ -389,7 +381,6 @@ class Catalogue:
                         found,
                         shares_cores=seen.shares_cores,
                         windows=seen.windows,
-                        common_names=seen.common_names,
                         counters=seen.counters,
                     )
                 )

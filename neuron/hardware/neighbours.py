@@ -86,7 +86,7 @@ def _placements(line: Line, first: int, second: int) -> frozenset[_Pieces]:
 def _options(line: Line, first: int, second: int, shift: int, everything: frozenset[_Pieces]) -> list[Beside]:
     """The alternatives under one window attribute of both requests: by attribute, then by device ids."""
     size = first + second
-    union = attribute(size, shift, line.devices)
+    union = attribute(size, shift)
     windows = line.windows_at(size, shift)
     if first == 1:
         whole = frozenset(
@@ -99,7 +99,7 @@ def _options(line: Line, first: int, second: int, shift: int, everything: frozen
         inside = frozenset((run, frozenset(window) - run) for window in windows for run in runs if run <= set(window))
         # A run in the middle of a window would leave devices that are not consecutive.
         if inside <= everything:
-            found.append(Beside(Placement(attribute(first, own, line.devices)), union, inside))
+            found.append(Beside(Placement(attribute(first, own)), union, inside))
     for window in windows:
         for ids in (window[:first], window[second:]):
             pieces = (frozenset(ids), frozenset(window) - frozenset(ids))

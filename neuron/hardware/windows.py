@@ -5,8 +5,9 @@ the N consecutive devices of one window publish the same value, and a device tha
 its own. `count: N` with `matchAttribute` on that attribute then allocates one whole window.
 
 A device has at most 32 attributes and capacities (KEP-4381), so a node does not publish every shift of every size.
-The rule of `published_shifts` and the order of alternatives in `placements` are those that lost the fewest devices to
-fragmentation in `benchmarks/packing.py`. Windows that no attribute describes are requested by device id.
+Windows that no attribute describes are requested by device id, so `published_shifts` has those without which a claim
+does not reach all windows. The order of alternatives in `placements` is the one that lost the fewest devices to
+fragmentation in `benchmarks/packing.py`.
 """
 
 import dataclasses
@@ -17,12 +18,14 @@ from typing import Final
 
 from neuron import names
 
-MOST_ATTRIBUTES: Final = 16
-"""Window attributes of one device that its own line needs. Other attributes and capacities are up to 13, and 32 is the
-limit for all."""
-MOST_COMMON: Final = 3
-"""Further window attributes: names that a shorter line has for the same sizes."""
+MOST_ATTRIBUTES: Final = 19
+"""Window attributes of one device. Other attributes and capacities are up to 13, and 32 is the limit for all."""
 _WINDOW: Final = "window{size}_{shift}"
+_LARGEST_SHARED: Final = 6
+"""Devices of the largest runs of which inf2.48xlarge has two beside each other. Other types share its attributes for
+them: these, too, need one more where that type takes an alternative."""
+_GROUP_SIZES: Final = (4, 8)
+"""Sizes of Trainium's groups that a ring or chain of the catalogue has runs of."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +39,10 @@ class Line:
 
     devices: int
     wraps: bool
+
+    def connects_any(self, size: int) -> bool:
+        """Whether any so many devices are consecutive: all, or all of a ring but one."""
+        return self.devices - self.wraps <= size <= self.devices
 
     def starts(self, size: int) -> tuple[int, ...]:
         """First devices of all windows of a size."""
@@ -69,68 +76,45 @@ class Placement:
     ids: tuple[int, ...] = ()
 
 
-_REFERENCE: Final = Line(12, wraps=True)
-"""inf2.48xlarge, whose names longer lines publish, too."""
-
-
-def attribute(size: int, shift: int, devices: int) -> str:
-    """Qualified name of a window attribute.
-
-    A size that divides the number of devices has, at shift 0, the name that Trainium uses for its groups.
-    """
-    if shift == 0 and devices % size == 0:
-        return names.device_group_attribute(size)
-    return f"{names.DRIVER}/{_WINDOW.format(size=size, shift=shift)}"
+def attribute(size: int, shift: int) -> str:
+    """Qualified name of a window attribute. Shift 0 has the name that Trainium uses for its groups of that size."""
+    return f"{names.DRIVER}/{_WINDOW.format(size=size, shift=shift)}" if shift else names.device_group_attribute(size)
 
 
 @functools.lru_cache(maxsize=64)
 def published_shifts(line: Line) -> Mapping[int, tuple[int, ...]]:
     """The shifts that a node publishes, by window size, best first.
 
-    First shift 0 of the sizes that divide the node, which are the groups by another name. Then, from the smallest
-    size, the shift that adds the most windows, while it adds at least two; then those that add one.
+    First shift 0 of the sizes that Trainium's groups have, so that one alternative serves these types, too. Then, from
+    the smallest size, those without which a claim would leave windows out; those without which it would with one of its
+    alternatives for another type; then those that add at least two windows, and those that add one.
     """
-    sizes = range(2, line.devices)
-    chosen: dict[int, list[int]] = {size: [0] for size in sizes if line.devices % size == 0}
-    for least_gain in (2, 1):
-        for size in sizes:
-            _add_shifts(line, size, chosen, least_gain)
+    chosen: dict[int, list[int]] = {size: [0] for size in _GROUP_SIZES if size < line.devices}
+    most = names.MAX_FIRST_AVAILABLE
+    for least_gain, most_alternatives, largest in (
+        (2, most, line.devices),
+        (2, most - 1, _LARGEST_SHARED),
+        (2, 0, line.devices),
+        (1, 0, line.devices),
+    ):
+        for size in range(2, min(line.devices, largest + 1)):
+            _add_shifts(line, size, chosen, least_gain, most_alternatives)
     return {size: tuple(shifts) for size, shifts in sorted(chosen.items())}
 
 
-@functools.lru_cache(maxsize=64)
-def common_names(line: Line) -> Mapping[int, Mapping[str, int]]:
-    """The names of inf2.48xlarge that a longer line publishes, too: the shift by name, by window size.
-
-    An alternative under such a name serves both types. A claim has eight for all types, so this is done for the sizes
-    of which the line's own shifts leave windows out: there, a type needs alternatives by device id, too.
-    """
-    if line.devices <= _REFERENCE.devices:
-        return {}
-    found: dict[int, dict[str, int]] = {}
-    left = MOST_COMMON
-    for size, shifts in published_shifts(_REFERENCE).items():
-        own = {attribute(size, shift, line.devices): shift for shift in published_shifts(line).get(size, ())}
-        if {start for shift in own.values() for start in line.starts_at(size, shift)}.issuperset(line.starts(size)):
-            continue
-        common = {attribute(size, shift, _REFERENCE.devices): shift for shift in shifts}
-        more = [name for name in common if name not in own][:left]
-        if more:
-            found[size] = {name: common[name] for name in more}
-            left -= len(more)
-    return found
+def named(line: Line, size: int) -> Mapping[str, int]:
+    """The attributes that a node publishes for windows of a size, with their shifts."""
+    return {attribute(size, shift): shift for shift in published_shifts(line).get(size, ())}
 
 
-def named(line: Line, size: int, *, common: bool = True) -> Mapping[str, int]:
-    """The attributes that a node publishes for windows of a size, with their shifts. `common`: with common names."""
-    own = {attribute(size, shift, line.devices): shift for shift in published_shifts(line).get(size, ())}
-    return {**own, **(common_names(line).get(size, {}) if common else {})}
-
-
-def _add_shifts(line: Line, size: int, chosen: dict[int, list[int]], least_gain: int) -> None:
+def _add_shifts(line: Line, size: int, chosen: dict[int, list[int]], least_gain: int, most_alternatives: int) -> None:
+    """Add shifts of a size, each with at least so many windows more, until so few alternatives allow all windows."""
+    windows = len(line.starts(size))
     covered = {start for shift in chosen.get(size, ()) for start in line.starts_at(size, shift)}
     limit = line.devices if line.wraps and line.devices % size else size
     while sum(map(len, chosen.values())) < MOST_ATTRIBUTES:
+        if len(chosen.get(size, ())) + windows - len(covered) <= most_alternatives:
+            return
         gains = {shift: len(set(line.starts_at(size, shift)) - covered) for shift in range(limit)}
         best = max(gains, key=lambda shift: (gains[shift], -shift))
         if gains[best] < least_gain:
@@ -187,17 +171,16 @@ class DeviceChoice:
 
 
 @functools.lru_cache(maxsize=1024)
-def choice(line: Line, size: int, published: bool = True, common: bool = True) -> DeviceChoice:
+def choice(line: Line, size: int, published: bool = True) -> DeviceChoice:
     """All windows of a size: those at the ends of the line first, because they leave the longest run free.
 
     Args:
         size: 2 to one fewer than all devices.
         published: whether nodes publish window attributes.
-        common: whether these include common names.
     """
     starts = sorted(line.starts(size), key=lambda start: _rank(line, size, start))
     places = {start: place for place, start in enumerate(starts)}
-    shifts = named(line, size, common=common) if published else {}
+    shifts = named(line, size) if published else {}
     return DeviceChoice(
         tuple(line.window(size, start) for start in starts),
         tuple(
@@ -218,14 +201,14 @@ def select(found: DeviceChoice, attributes_: Collection[str], most: int) -> tupl
     return (*chosen, *(Placement(ids=ids) for ids in itertools.islice(others, max(0, most - len(chosen)))))
 
 
-def placements(line: Line, size: int, published: bool = True, common: bool = True) -> tuple[Placement, ...]:
+def placements(line: Line, size: int, published: bool = True) -> tuple[Placement, ...]:
     """Alternatives for `size` consecutive devices of one type, in the order in which a claim lists them.
 
     Returns:
         At most 8, the limit of `firstAvailable`: the attributes, and the windows at the ends of the line.
         `conversion.claims.planning` leaves out those that cost the scheduler too much.
     """
-    found = choice(line, size, published, common)
+    found = choice(line, size, published)
     return select(found, [name for name, _ in found.named], names.MAX_FIRST_AVAILABLE)
 
 
@@ -237,7 +220,7 @@ def adjacent(line: Line, size: int, published: bool = True) -> DeviceChoice:
     name that Trainium uses is the first one: the others have devices in common with it.
     """
     group = names.device_group_attribute(size)
-    grouped = published and named(line, size, common=False).get(group) == 0
+    grouped = published and named(line, size).get(group) == 0
     found = tuple(line.window(size, start) for start in line.starts(size))
     return DeviceChoice(found, groups=((group, frozenset([0])),) if grouped else ())
 

@@ -27,7 +27,6 @@ _FIX: Final = (
     "Change the object so that the policy can be applied, or ask the cluster's admins to mend the policy, or to set"
     " failurePolicy: Ignore."
 )
-_ABSENT: Final = object()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,12 +86,11 @@ def moved(part: Any, sent: Any, patch: Sequence[Operation]) -> tuple[Operation, 
 
 
 def _carried(part: Any, sent: Any, wanted: Any) -> Any:
-    if isinstance(sent, dict) and isinstance(wanted, dict) and isinstance(part, dict | type(_ABSENT)):
-        given = part if isinstance(part, dict) else {}
-        made = {key: value for key, value in given.items() if key in wanted or key not in sent}
+    if isinstance(sent, dict) and isinstance(wanted, dict) and isinstance(part, dict):
+        made = {key: value for key, value in part.items() if key in wanted or key not in sent}
         for key, value in wanted.items():
             if key not in sent or not same(sent[key], value):
-                made[key] = _carried(given.get(key, _ABSENT), sent.get(key), value)
+                made[key] = _carried(part.get(key, {}), sent.get(key), value)
         return made
     return wanted
 

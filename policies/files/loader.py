@@ -14,7 +14,7 @@ from neuron import names
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
 from policies.files import catalogues, claim_templates, mapped_templates, reading
-from policies.files.api_types import ApiTypes
+from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_served
 from policies.files.case_time import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging import never, type_checks
@@ -38,8 +38,13 @@ from policies.schema import documents
 from policies.schema import kinds as schema
 from policies.schema.documents import PolicyDocument, PolicyProblem
 
-_EXPRESSION_LIMITS: Final = dataclasses.replace(DEFAULT_LIMITS, expression_bytes=100_000, comprehension_nesting=30)
-"""Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters."""
+_EXPRESSION_LIMITS: Final = dataclasses.replace(
+    DEFAULT_LIMITS, expression_bytes=100_000, comprehension_nesting=30, seconds=10.0
+)
+"""Of expressions that admins write: those of the API server, whose parser has the limit of 100,000 characters.
+
+Costs and work bound the constants that are computed at load; the time is long, so that a busy machine refuses no file.
+"""
 _MOST_NAMED: Final = 3
 """Files that a note names."""
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
@@ -70,6 +75,7 @@ def load(
     clock: Clock = time.monotonic,
     run_tests: bool = True,
     case_time: CaseTime | None = None,
+    served: Served = nothing_served,
 ) -> PolicySet:
     """Load files as one set of policies.
 
@@ -78,13 +84,14 @@ def load(
         clock: bounds the evaluation of embedded cases.
         run_tests: whether to run the embedded cases; the load fails if a case fails.
         case_time: bounds the time of all cases; None: `CASE_SECONDS` for this load.
+        served: the schemas of kinds that the API server has and Kubernetes does not, for type checks.
 
     Raises:
         PolicyError: a file has a problem.
         SupersededError: `case_time` is cancelled.
     """
     reader = _PolicyReader(files)
-    loaded = _Assembly(engine or Cel(_EXPRESSION_LIMITS, hint=did_you_mean, shared=SAME_FOR_ALL), reader)
+    loaded = _Assembly(engine or Cel(_EXPRESSION_LIMITS, hint=did_you_mean, shared=SAME_FOR_ALL), reader, served)
     if reader.problems:
         raise PolicyError(reader.problems)
     found = PolicySet(
@@ -118,11 +125,14 @@ class _PolicyReader:
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
         self.notes = [_older(older)] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
+        self.definitions: list[object] = []
         others: list[PolicyDocument] = []
         for document in documents_read:
             kind = reading.kind_of(document)
             if kind in parameter_kinds and kind not in schema.KINDS:
                 self.parameters.setdefault(kind, []).append(document.data)
+            elif kind == DEFINITION:
+                self.definitions.append(document.data)
             else:
                 others.append(document)
         refused: list[PolicyDocument] = []
@@ -187,10 +197,10 @@ def _older(files: Sequence[str]) -> str:
 class _Assembly:
     """Compiles models, and makes the checks that need several fields or files. Adds problems to the reader's."""
 
-    def __init__(self, engine: CelEngine, reader: _PolicyReader) -> None:
+    def __init__(self, engine: CelEngine, reader: _PolicyReader, served: Served) -> None:
         self._engine = engine
         self._sharing = Sharing()
-        self._types = ApiTypes()
+        self._types = ApiTypes(served, reader.definitions)
         self._problems = reader.problems
         self._notes = reader.notes
         bindings, changing = self._bindings(reader)
@@ -212,6 +222,7 @@ class _Assembly:
         self._families(reader.of(schema.ConversionPolicy))
         self._problems += mapped_templates.check(conversions, self.catalogue)
         self.templates = self._claim_templates(reader.of(schema.ClaimTemplate), conversions)
+        self._notes += filter(None, (self._types.note,))
 
     def _say(self, document: PolicyDocument, path: documents.Path, message: str) -> None:
         self._problems.append(document.problem(path, message))

@@ -6,6 +6,7 @@ readiness report the problem.
 """
 
 import asyncio
+import dataclasses
 import datetime as dt
 import logging
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kubecel.budget import Clock
+from policies.files.api_types import Served, nothing_served
 from policies.files.case_time import CaseTime, SupersededError
 from policies.files.each_file import Loaded, load_each
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
@@ -36,6 +38,36 @@ _KEEP_LOOKS: Final = 10
 """A set is kept at every tenth look at the folder, if it has to be."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a folder is loaded.
+
+    Attributes:
+        now: the time of day.
+        together: whether a later change is loaded completely or not at all.
+        clock: bounds the time of embedded cases, in seconds.
+        keeper: where `watch` keeps each complete set for the next start.
+        count_pods: finds the pods of workloads, in the embedded cases.
+        served: the schemas of kinds that Kubernetes does not have; see `load`.
+    """
+
+    now: WallClock
+    together: bool = False
+    clock: Clock = time.monotonic
+    keeper: PolicyKeeper | None = None
+    count_pods: CountPods = no_kind_known
+    served: Served = nothing_served
+
+    def loaded(self, files: Mapping[str, bytes]) -> tuple[Loaded, frozenset[str]]:
+        """The set of these files, and the policies whose cases passed.
+
+        Raises:
+            PolicyError: a file has a problem.
+        """
+        case_time = CaseTime(self.clock, count_pods=self.count_pods)
+        return Loaded(load(files, case_time=case_time, served=self.served), files), case_time.passed_of(files)
+
+
 class PolicyStore:
     """The set of policies in force.
 
@@ -49,36 +81,22 @@ class PolicyStore:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        now: WallClock,
-        first: Loaded,
-        look: Fingerprint,
-        *,
-        together: bool = False,
-        clock: Clock = time.monotonic,
-        passed: frozenset[str] = frozenset(),
-        keeper: PolicyKeeper | None = None,
-        count_pods: CountPods = no_kind_known,
+        self, folder: Path, options: StoreOptions, first: Loaded, look: Fingerprint, passed: frozenset[str]
     ) -> None:
-        self._count_pods = count_pods
         self._folder = folder
-        self._now = now
-        self._together = together
+        self._options = options
         self._good = first.files
         self._seen = digest(first.files)
         self._unsent: tuple[Unsent, ...] = ()
         self._unsent_of: PolicySet | None = None
         self._look = look
         self.current = first.policies
-        self.loaded_at = now()
+        self.loaded_at = options.now()
         self.problems: tuple[PolicyProblem, ...] = ()
         self.older_since: dt.datetime | None = None
         self._keeps_all = True
         self.reloads = {"success": 0, "failure": 0}
-        self._clock = clock
         self._passed = passed
-        self._keeper = keeper
         self._kept = ""
         self._keep_logged: Once[str] = Once()
         self.keep_problem = ""
@@ -86,95 +104,43 @@ class PolicyStore:
         self._superseded = threading.Event()
 
     @classmethod
-    def open(
-        cls,
-        folder: Path,
-        now: WallClock,
-        *,
-        together: bool = False,
-        clock: Clock = time.monotonic,
-        kept: KeptSet | None = None,
-        keeper: PolicyKeeper | None = None,
-        count_pods: CountPods = no_kind_known,
-    ) -> "PolicyStore":
+    def open(cls, folder: Path, options: StoreOptions, kept: KeptSet | None = None) -> "PolicyStore":
         """Load a folder for the first time.
 
         Args:
-            now: the time of day.
-            together: whether a later change is loaded completely or not at all.
-            clock: bounds the time of embedded cases, in seconds.
             kept: the set that was in force before, for a folder that cannot be loaded; `watch` then loads the files of
                 the folder that have no problem.
-            keeper: where `watch` keeps each complete set for the next start.
-            count_pods: finds the pods of workloads, in the embedded cases.
 
         Raises:
             PolicyError: a file has a problem, and there is no older set that can be loaded.
         """
         look = fingerprint(folder)
-        case_time = CaseTime(clock, count_pods=count_pods)
         try:
-            files = read_folder(folder)
-            found = load(files, case_time=case_time)
+            first, passed = options.loaded(read_folder(folder))
         except PolicyError as error:
             if kept is None:
                 raise
-            return cls._restored(folder, now, kept, error, count_pods, together=together, clock=clock, keeper=keeper)
+            return cls._restored(folder, options, kept, error)
+        found = first.policies
         extra = {"folder": str(folder), "files": found.files, "policies": len(found.rules)}
         log.info("policies loaded", extra=extra)
         _log_notes(found)
-        passed = case_time.passed_of(files)
-        first = Loaded(found, files)
-        return cls(
-            folder,
-            now,
-            first,
-            look,
-            together=together,
-            clock=clock,
-            passed=passed,
-            keeper=keeper,
-            count_pods=count_pods,
-        )
+        return cls(folder, options, first, look, passed)
 
     @classmethod
-    def _restored(
-        cls,
-        folder: Path,
-        now: WallClock,
-        kept: KeptSet,
-        why: PolicyError,
-        count_pods: CountPods,
-        *,
-        together: bool,
-        clock: Clock,
-        keeper: PolicyKeeper | None,
-    ) -> "PolicyStore":
+    def _restored(cls, folder: Path, options: StoreOptions, kept: KeptSet, why: PolicyError) -> "PolicyStore":
         """A store with a set that was kept; it is checked like the files of the folder.
 
         Raises:
             PolicyError: why the folder cannot be loaded, and this set neither.
         """
-        files, case_time = kept.within(folder), CaseTime(clock, count_pods=count_pods)
         try:
-            found = load(files, case_time=case_time)
+            first, passed = options.loaded(kept.within(folder))
         except PolicyError as error:
             also = f"the set that was kept cannot be loaded either: {error.problems[0].message}"
             raise PolicyError([*why.problems, PolicyProblem(str(folder), 0, also)]) from error
-        passed = case_time.passed_of(files)
         # No look at the folder is like this one, so the watch loads what it can.
-        first = Loaded(found, files)
-        store = cls(
-            folder,
-            now,
-            first,
-            (),
-            together=together,
-            clock=clock,
-            passed=passed,
-            keeper=keeper,
-            count_pods=count_pods,
-        )
+        store = cls(folder, options, first, (), passed)
         store.loaded_at = store.older_since = kept.since
         store.problems = why.problems
         extra = {
@@ -253,11 +219,12 @@ class PolicyStore:
     async def _keep(self) -> None:
         """Keep the set in force for the next start, if it is complete and not kept yet; try again after a while."""
         self._looks += 1
-        if self._keeper is None or self.problems or self._kept == self.digest or self._looks % _KEEP_LOOKS != 1:
+        keeper = self._options.keeper
+        if keeper is None or self.problems or self._kept == self.digest or self._looks % _KEEP_LOOKS != 1:
             return
         kept = kept_set(self._good, self._folder, self.loaded_at)
         try:
-            await self._keeper.write(pack(kept), kept.digest)
+            await keeper.write(pack(kept), kept.digest)
         except KeepError as error:
             self.keep_problem = str(error)
             if self._keep_logged.first(self.keep_problem):
@@ -303,21 +270,26 @@ class PolicyStore:
             PolicyError: the set in force has to stay.
             SupersededError: the folder has a newer state.
         """
+        options = self._options
         files, unreadable = read_files(self._folder)
         if not unreadable and digest(files) == self._seen:
             return None if not self.problems else Loaded(self.current, files)
-        if self._together and unreadable:
+        if options.together and unreadable:
             raise PolicyError(unreadable)
         case_time = CaseTime(
-            self._clock, passed=self._passed, cancelled=self._superseded.is_set, count_pods=self._count_pods
+            options.clock, passed=self._passed, cancelled=self._superseded.is_set, count_pods=options.count_pods
         )
 
         def load_files(chosen: Mapping[str, bytes]) -> PolicySet:
             """The set of these files; the one in force if the files are the same."""
-            return self.current if digest(chosen) == self._seen else load(chosen, case_time=case_time)
+            if digest(chosen) == self._seen:
+                return self.current
+            return load(chosen, case_time=case_time, served=options.served)
 
         loaded = (
-            Loaded(load_files(files), files) if self._together else load_each(files, unreadable, self._good, load_files)
+            Loaded(load_files(files), files)
+            if options.together
+            else load_each(files, unreadable, self._good, load_files)
         )
         self._passed = case_time.passed_of(loaded.files)
         return loaded
@@ -326,7 +298,7 @@ class PolicyStore:
         complete_at = self.loaded_at
         if loaded.policies is not self.current:
             _log_notes(loaded.policies)
-            self.current, self.loaded_at = loaded.policies, self._now()
+            self.current, self.loaded_at = loaded.policies, self._options.now()
             self._good, self._seen = loaded.files, digest(loaded.files)
         if loaded.problems:
             self._refuse(loaded.problems, all_stay=False, complete_at=complete_at)

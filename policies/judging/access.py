@@ -11,7 +11,7 @@ NAME: Final = "authorizer"
 
 
 class UnansweredError(Exception):
-    """The evaluation needs an answer. It is pure, so it is repeated when the answer is there."""
+    """An evaluation ended at a permission that was not looked up yet. Its caller looks it up, and evaluates again."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(str(question))
@@ -19,14 +19,14 @@ class UnansweredError(Exception):
 
 
 def ask_nobody(question: Question) -> AccessDecision:
-    """The answer where no cluster is.
+    """For evaluations without an API server.
 
     Raises:
         CelRuntimeError: always.
     """
     raise CelRuntimeError(
-        f"only a cluster knows the permissions of its users, and this is evaluated without one; asked was {question}:"
-        " let a webhook in the cluster decide, or give the answer in `access` of a test"
+        f"the permission {question} is not known, because there is no API server to ask here: in a test, give the"
+        " answer in `access`"
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
+from policies.judging import access
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 
 
@@ -36,6 +37,12 @@ class PolicySet:
     @property
     def rules(self) -> tuple[ValidatingRule | MutatingRule | AnyPodRule, ...]:
         return (*self.validating, *self.mutating, *self.conversions, *self.hints, *self.templates)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a policy reads `authorizer`."""
+        rules: tuple[ValidatingRule | MutatingRule, ...] = (*self.validating, *self.mutating)
+        return any(access.asks(rule.programs()) for rule in rules)
 
     @property
     def unconnected(self) -> bool:

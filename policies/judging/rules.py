@@ -245,7 +245,21 @@ class MutatingRule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PodRule:
+class _ForPods:
+    """A compiled policy that matches pods by conditions."""
+
+    name: str
+    document: PolicyDocument
+    conditions: tuple[CompiledCondition, ...]
+
+    @property
+    def reads_namespace(self) -> bool:
+        """Whether a condition reads more of the Namespace than its name and labels."""
+        return reads_whole_namespace(condition.program for condition in self.conditions)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodRule(_ForPods):
     """A compiled policy for conversion.
 
     Attributes:
@@ -254,9 +268,6 @@ class PodRule:
             has it.
     """
 
-    name: str
-    document: PolicyDocument
-    conditions: tuple[CompiledCondition, ...]
     spec: schema.ConversionPolicySpec
     templates: tuple[MappedTemplate, ...] = ()
     settings: frozenset[str] = dataclasses.field(init=False, default=frozenset())
@@ -271,11 +282,6 @@ class PodRule:
         return [setting for setting in SETTINGS if setting in self.settings and setting not in decided]
 
     @property
-    def reads_namespace(self) -> bool:
-        """Whether a condition reads more of the Namespace than its name and labels."""
-        return reads_whole_namespace(condition.program for condition in self.conditions)
-
-    @property
     def fails_closed(self) -> bool:
         """Whether a pod is denied if the conditions cannot be evaluated.
 
@@ -285,19 +291,11 @@ class PodRule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HintRule:
+class HintRule(_ForPods):
     """A compiled policy for scheduling hints; `hints` are its settings as conversion reads them."""
 
-    name: str
-    document: PolicyDocument
-    conditions: tuple[CompiledCondition, ...]
     spec: schema.SchedulingHintPolicySpec
     hints: SchedulingHints
-
-    @property
-    def reads_namespace(self) -> bool:
-        """Whether a condition reads more of the Namespace than its name and labels."""
-        return reads_whole_namespace(condition.program for condition in self.conditions)
 
     @property
     def fails_closed(self) -> bool:
@@ -306,19 +304,11 @@ class HintRule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TemplateRule:
+class TemplateRule(_ForPods):
     """A compiled ClaimTemplate; `template` is what the webhook creates."""
 
-    name: str
-    document: PolicyDocument
-    conditions: tuple[CompiledCondition, ...]
     spec: schema.ClaimTemplateSpec
     template: Template
-
-    @property
-    def reads_namespace(self) -> bool:
-        """Whether a condition reads more of the Namespace than its name and labels."""
-        return reads_whole_namespace(condition.program for condition in self.conditions)
 
     @property
     def fails_closed(self) -> bool:
@@ -446,16 +436,14 @@ class ExpressionCompiler:
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
         """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
-        self._missing = _NOT_ASKING
-        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
         return PodRule(name, self._document, conditions, policy.spec, mapped)
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
         """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
-        self._missing = _NOT_ASKING
-        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
 
@@ -465,10 +453,17 @@ class ExpressionCompiler:
         Args:
             spec: of its template, with the values of its parameters.
         """
-        conditions = self._conditions(("spec", "match", "conditions"), policy.spec.match.conditions)
+        conditions = self._pod_conditions(policy.spec)
         name, version = policy.metadata.name, policy.spec.version
         made = dataclasses.replace(_inline(policy.spec.template, name, spec), version=version)
         return TemplateRule(name, self._document, conditions, policy.spec, made)
+
+    def _pod_conditions(
+        self, spec: schema.ConversionPolicySpec | schema.SchedulingHintPolicySpec | schema.ClaimTemplateSpec
+    ) -> tuple[CompiledCondition, ...]:
+        """The conditions of a policy that matches pods; conversion cannot wait for answers about permissions."""
+        self._missing = _NOT_ASKING
+        return self._conditions(("spec", "match", "conditions"), spec.match.conditions)
 
     def _conditions(self, path: Path, conditions: tuple[schema.MatchCondition, ...]) -> tuple[CompiledCondition, ...]:
         compiled = []

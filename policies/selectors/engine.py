@@ -24,6 +24,7 @@ from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
 from kubecel.deadlines import Deadline
+from kubecel.devices import compile_selector, device_activation, matches
 from kubecel.engine import Program
 from kubecel.errors import (
     CelBudgetExceededError,
@@ -41,7 +42,6 @@ from kubecel.syntax import nodes as syntax
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version
 from policies.selectors.analysis import ConstantOperand, DeviceField, analyse, drivers
-from policies.selectors.devices import compile_selector, device_activation, matches
 from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)

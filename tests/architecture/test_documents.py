@@ -16,7 +16,7 @@ TREE = re.search(r"## The folders\n.*?```\n(.*?)```", TEXT, re.DOTALL)
 def rooms() -> list[str]:
     """Folders with code below the packages, one level deep where a package has folders."""
     found = [f"{package}/" for package in PACKAGES]
-    for package in (each for each in PACKAGES if each != "kubecel"):
+    for package in (each for each in PACKAGES if each != "kubecel/kubecel"):
         found += [f"{each.parent.name}/" for each in (ROOT / package).glob("*/__init__.py")]
     return found
 

@@ -74,7 +74,7 @@ class Recorder:
         """The file from the root of the repository; empty for others."""
         if filename not in self._places:
             path = Path(filename)
-            inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES
+            inside = any(path.is_relative_to(ROOT / each) for each in PACKAGES)
             self._places[filename] = path.relative_to(ROOT).as_posix() if inside else ""
         return self._places[filename]
 

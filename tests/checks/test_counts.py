@@ -113,16 +113,16 @@ REFUSED = {
         "NEU523: no device of inf2.48xlarge and the 7 other types admitted has the attribute",
     ),
     "6 in a window of 5": (
-        asks(6, on(INF2), constraint="neuron.aws.com/window5_0"),
+        asks(6, on(INF2), constraint="resource.aws.com/devicegroup5_id"),
         MATCH,
-        "NEU522: 6 devices must agree on neuron.aws.com/window5_0, and at most 5 do. Request 5 or fewer, or use"
+        "NEU522: 6 devices must agree on resource.aws.com/devicegroup5_id, and at most 5 do. Request 5 or fewer, or use"
         " matchAttribute: resource.aws.com/devicegroup6_id.",
     ),
     "7 in a window of 5": (
-        asks(7, on(INF2), constraint="neuron.aws.com/window5_0"),
+        asks(7, on(INF2), constraint="resource.aws.com/devicegroup5_id"),
         MATCH,
         # No attribute describes 7 consecutive devices, and of a larger window 7 devices need not be consecutive.
-        "NEU522: 7 devices must agree on neuron.aws.com/window5_0, and at most 5 do. Request 5 or fewer.",
+        "NEU522: 7 devices must agree on resource.aws.com/devicegroup5_id, and at most 5 do. Request 5 or fewer.",
     ),
     "an attribute without domain": (
         asks(4, on(TRN2), constraint="devicegroup4_id"),
@@ -196,7 +196,7 @@ WARNED = {
         asks(5, on(INF2)),
         COUNT,
         "NEU524: nothing keeps the 5 devices of request neurons connected. Add constraints: [{requests: [neurons],"
-        " matchAttribute: neuron.aws.com/window5_0}]",
+        " matchAttribute: resource.aws.com/devicegroup5_id}]",
     ),
     "7 on a ring, for which there is no attribute": (
         asks(7, on(INF2)),
@@ -220,7 +220,7 @@ WARNED = {
         "NEU524: nothing keeps the 2 devices of request neurons connected.",
     ),
     "2 of a window of 5": (
-        asks(2, on(INF2), constraint="neuron.aws.com/window5_0"),
+        asks(2, on(INF2), constraint="resource.aws.com/devicegroup5_id"),
         COUNT,
         "NEU524: nothing keeps the 2 devices of request neurons connected. Add constraints: [{requests: [neurons],"
         " matchAttribute: resource.aws.com/devicegroup2_id}]",
@@ -231,13 +231,6 @@ WARNED = {
         "NEU525: 2 devices of trn2.48xlarge are not sure to be connected with each other. Connected counts: 1, 4, 8,"
         " 16; nearest: 1 or 4. For inf2.48xlarge: Add constraints: [{requests: [neurons], matchAttribute:"
         " resource.aws.com/devicegroup2_id}]",
-    ),
-    "8 of a torus or a ring": (
-        asks(8, f"{attribute('instanceType')} in ['{TRN2}', '{INF2}']"),
-        COUNT,
-        "NEU524: nothing keeps the 8 devices of request neurons connected. Add constraints: [{requests: [neurons],"
-        " matchAttribute: resource.aws.com/devicegroup8_id}] This excludes inf2.48xlarge, which needs an alternative"
-        " of its own.",
     ),
     "2 of a type with an unknown number": (
         asks(2, on("trn3en.24xlarge")),
@@ -289,7 +282,7 @@ FINE = {
     "all of a type with an unknown number": asks(16, on("trn3n.48xlarge")),
     "all of a small type with an unknown number": asks(4, on("trn3en.24xlarge")),
     "2 in a window": asks(2, on(INF2), constraint=group(2)),
-    "5 in a window": asks(5, on(INF2), constraint="neuron.aws.com/window5_0"),
+    "5 in a window": asks(5, on(INF2), constraint="resource.aws.com/devicegroup5_id"),
     "neighbours by id": asks(7, on(INF2), f"{attribute('deviceId')} < 7"),
     "neighbours over the end of a ring": asks(2, on(INF2), f"{attribute('deviceId')} in [0, 11]"),
     "a group by id": asks(4, on(TRN2), f"{attribute('deviceId')} < 4"),
@@ -393,7 +386,7 @@ class TestCounts:
     def test_a_wrong_selector_gives_no_finding_that_depends_on_its_types(self) -> None:
         assert codes(judge(asks(7, "device.attributes["))) == ["NEU601"]
 
-    @pytest.mark.parametrize("count", range(2, 12))
+    @pytest.mark.parametrize("count", range(2, 11))
     def test_the_fix_of_a_ring_warning_gives_no_further_warning(self, count: int) -> None:
         [finding] = [each for each in judge(asks(count, on(INF2))) if each.code != COST]
         assert finding.code == "NEU524"
@@ -408,7 +401,7 @@ class TestCounts:
         where = world([old, new])
         assert codes(judge(asks(13, on(INF2)), where)) == ["NEU521"]
         assert codes(judge(asks(12, on(INF2)), where)) == ["NEU542"]
-        assert codes(judge(asks(6, on(INF2), constraint="neuron.aws.com/window5_0"), where)) == ["NEU522"]
+        assert codes(judge(asks(6, on(INF2), constraint="resource.aws.com/devicegroup5_id"), where)) == ["NEU522"]
 
 
 class TestOtherDrivers:
@@ -436,6 +429,18 @@ class TestOtherDrivers:
             "NEU538: no device of inf2.48xlarge that the cluster publishes now has the attribute"
             " resource.aws.com/devicegroup2_id. The driver there may be AWS's: select by device id, such as"
             " device.attributes['neuron.aws.com'].deviceId < 2."
+        )
+
+    def test_the_fix_for_a_torus_excludes_the_ring(self) -> None:
+        item = published(INF2, 12)
+        for device in item["devices"]:
+            device["attributes"] = {key: each for key, each in device["attributes"].items() if "group" not in key}
+        where = world([item, published(TRN2)])
+        [finding] = judge(asks(8, f"{attribute('instanceType')} in ['{TRN2}', '{INF2}']"), where)
+        assert finding.code == "NEU524"
+        assert finding.fix == (
+            "Add constraints: [{requests: [neurons], matchAttribute: resource.aws.com/devicegroup8_id}]"
+            " This excludes inf2.48xlarge, which needs an alternative of its own."
         )
 
     def test_an_attribute_of_types_that_the_cluster_lacks_is_reported_as_pending(self) -> None:

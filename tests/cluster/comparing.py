@@ -51,7 +51,7 @@ def counters_leak(allocating: Allocating) -> bool:
     """Whether this scheduler has kubernetes/kubernetes#140436: then one device in use hides all other groups."""
     hardware = next(each for each in mixtures.HARDWARE if each.whole and not each.shared)
     node = allocating.node(hardware.name, mixtures.slices(hardware))
-    group = {"matchAttribute": windows.attribute(4, 0, hardware.line.devices)}
+    group = {"matchAttribute": windows.attribute(4, 0)}
     one = {"devices": {"requests": [mixtures.request("n0")]}}
     four = {"devices": {"requests": [mixtures.request("n0", count=4)], "constraints": [group]}}
     assert allocating.allocate({"leak-one": (node, one)})["leak-one"].claim is not None

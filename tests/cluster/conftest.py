@@ -21,6 +21,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.planes import OF_TESTS, Planes, started
 from tests.cluster.webhooks import Webhook, install_rbac
+from tests.conformance import objects
 
 if TYPE_CHECKING:
     from tests.cluster.kubelet import Kubelet
@@ -282,3 +283,18 @@ def kubelet(
         yield kubelet
     finally:
         kubelet.stop()
+
+
+@pytest.fixture
+def priority_classes(api: Api) -> Iterator[None]:
+    """Those of the golden folders, before and after conversion: the API server refuses a pod that names another."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    bodies = [each for case in objects.MUTATED for each in (objects.sent(case), *objects.mutated(case))]
+    specs = [each["spec"] for each in bodies if "priorityClassName" in each["spec"]]
+    # A pod that arrives has the number of its class: the plugin Priority of the API server runs before webhooks.
+    values = {each["priorityClassName"]: each.get("priority", 7) for each in specs}
+    for name, value in values.items():
+        api.request("POST", path, json={"metadata": {"name": name}, "value": value})
+    yield
+    for name in values:
+        api.request("DELETE", f"{path}/{name}")

@@ -21,6 +21,7 @@ from tests.cluster.webhooks import MANIFESTS, load
 LABEL = "resource.kubernetes.io/admin-access"
 TENANT = "tenant-of-admin-access"
 POLICIES = "neuron-dra-admin-access"
+DENIED = "adminAccess to Neuron devices is not allowed"
 OTHER = "gpu.example.com"
 
 
@@ -90,11 +91,14 @@ def in_force(api: Api, kubectl: Kubectl) -> Iterator[None]:
         lambda: POLICIES in kubectl.feed("create", probe, flags=("--as=maker", "--dry-run=server")).stderr,
         timeout=60,
     )
+    # Without the label, the API server refuses the claim itself, whether the policy is in force or not.
+    kubectl.must("label", "namespace", kubectl.namespace, f"{LABEL}=true")
     eventually(
         "the policy on claims to be in force",
-        lambda: not kubectl.feed("create", admin_claim(), flags=("--dry-run=server",)).ok,
+        lambda: DENIED in kubectl.feed("create", admin_claim(), flags=("--dry-run=server",)).stderr,
         timeout=60,
     )
+    kubectl.must("label", "namespace", kubectl.namespace, f"{LABEL}-")
     yield
     kubectl.must("delete", "clusterrolebinding", "namespaces-only")
     api.delete("ClusterRole", "namespaces-only")
@@ -140,6 +144,6 @@ def test_a_tenant_gets_no_admin_access(kubectl: Kubectl, namespace: str, tenant:
     for version in ("v1", "v1beta2", "v1beta1"):
         for each in (admin_claim(version), template(version)):
             told = refused(kubectl.feed("create", each, flags=(tenant,)))
-            assert f"adminAccess to Neuron devices is not allowed in namespace {namespace}" in told
+            assert f"{DENIED} in namespace {namespace}" in told
     created = kubectl.feed("create", admin_claim(device_class=OTHER), flags=(tenant,))
     assert created.ok, created.stderr

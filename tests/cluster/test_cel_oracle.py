@@ -2,9 +2,9 @@
 
 import pytest
 
+from kubecel_tests import oracle, record_answers
+from kubecel_tests.random_expressions import Generator
 from tests.cluster.controlplane import Assets
-from tests.kubecel import oracle, record_answers
-from tests.kubecel.random_expressions import Generator
 
 COUNT = 300
 

@@ -4,7 +4,6 @@ The schemas for the tests without a control plane are those that this API server
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,19 +111,6 @@ def test_messages_have_the_fields_of_this_kubelet(assets: Assets, name: str) -> 
         pytest.skip(f"no kubelet: {assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
     there = protocols.table(protocols.embedded(assets.folder / "kubelet", protocols.SOURCES[name]))
     assert protocols.table(protocols.ours(name)) == there
-
-
-@pytest.fixture
-def priority_classes(api: Api) -> Iterator[None]:
-    """Those of the golden folders: the API server refuses a pod that names another."""
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    bodies = [each for case in objects.MUTATED for each in objects.mutated(case)]
-    names = {each["spec"].get("priorityClassName") for each in bodies} - {None}
-    for name in names:
-        api.request("POST", path, json={"metadata": {"name": name}, "value": 7})
-    yield
-    for name in names:
-        api.request("DELETE", f"{path}/{name}")
 
 
 @pytest.mark.needs("shares")

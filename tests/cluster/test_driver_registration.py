@@ -60,6 +60,8 @@ def test_a_kubelet_that_came_back_without_the_socket_registers_the_driver_again(
         kubelet.restart()
     finally:
         driver.process.signal(signal.SIGCONT)
+    # Until it sees that the socket is gone, the driver takes itself for registered, and its slices are there.
+    eventually("the socket to be made again", lambda: [*kubelet.plugins_registry.iterdir()], timeout=60)
     eventually("the driver to be registered", lambda: driver.metric("registered") == 1, timeout=60)
     eventually("the slices", lambda: len(driver.devices()) == 16, timeout=60)
     run_pod(api, namespace, "after", connected(4))

@@ -1,9 +1,11 @@
 """Containers on Inferentia nodes get consecutive devices and their own cores, from a real scheduler and kubelet."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
 
+from neuron.hardware import windows
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.driver import (
@@ -49,12 +51,11 @@ def share(name: str = "c", cores: int = 1) -> Object:
 def nine_cores() -> Object:
     """Two whole devices, and one core of a device beside them."""
     alternatives, constraints = [], []
-    pairs = [(outer, inner) for outer in (0, 1) for inner in ("devicegroup2_id", "window2_1")]
+    pairs = itertools.product((windows.attribute(3, shift) for shift in (0, 1)), map(windows.attribute, (2, 2), (0, 1)))
     for number, (outer, inner) in enumerate(pairs):
-        domain = "resource.aws.com" if inner.startswith("devicegroup") else DRIVER
         alternatives.append({"name": f"s{number}", "deviceClassName": DRIVER, "count": 2})
-        constraints.append({"requests": [f"w/s{number}", "c"], "matchAttribute": f"{DRIVER}/window3_{outer}"})
-        constraints.append({"requests": [f"w/s{number}"], "matchAttribute": f"{domain}/{inner}"})
+        constraints.append({"requests": [f"w/s{number}", "c"], "matchAttribute": outer})
+        constraints.append({"requests": [f"w/s{number}"], "matchAttribute": inner})
     requests = [{"name": "w", "firstAvailable": alternatives}, share()]
     return {"devices": {"requests": requests, "constraints": constraints}}
 

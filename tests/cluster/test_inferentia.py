@@ -195,7 +195,7 @@ def test_two_sizes_share_a_node(inf2: Site, first: int, second: int) -> None:
     assert set(held[0]).isdisjoint(held[1])
 
 
-@pytest.mark.parametrize("devices", [6, 12])
+@pytest.mark.parametrize("devices", [6, 11, 12])
 def test_a_deployment_of_published_shape_runs(inf2: Site, devices: int) -> None:
     """No annotation and no instance type: a label that people put on their Inf2 nodes."""
     shape = pod("", container(neuron=devices), nodeSelector=LABELS, terminationGracePeriodSeconds=0)

@@ -52,6 +52,8 @@ _GROUPS = _ALWAYS | {
     "efa-no-class",
     "four-connected",
     "hint-policy-off",
+    "hint-policy-priority",
+    "hint-policy-priority-own",
     "inf2-and-trn1-four",
     "mapped-template-inline",
     "nodes-of-hyperpod",
@@ -161,6 +163,7 @@ def golden_pods() -> dict[str, tuple[Path, Object]]:
     return found
 
 
+@pytest.mark.usefixtures("priority_classes")
 @pytest.mark.parametrize("world", WORLDS, indirect=True)
 def test_policies_convert_golden_pods_as_conversion_does_or_leave_them(
     api: Api, namespace: str, unbound: str, world: str

@@ -20,6 +20,7 @@ from tests.cluster.api import Answer, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manifests import is_converted, pod
 from tests.cluster.processes import Process, eventually, free_ports
+from tests.support.packages import python_path
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "deploy" / "manifests"
@@ -38,7 +39,7 @@ class Webhook:
     def __init__(self, plane: ControlPlane, kubeconfig: Path, code: Path = ROOT) -> None:
         """`code`: a folder with the packages; another one is another build."""
         self._plane = plane
-        self._environment = {"PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+        self._environment = {"PYTHONPATH": python_path(code), "PYTHONSAFEPATH": "1"}
         self._directory = Path(tempfile.mkdtemp(prefix="webhook-", dir=plane.directory))
         self._tls = self._directory / "tls"
         self._tls.mkdir()

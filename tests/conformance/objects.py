@@ -47,6 +47,12 @@ FEATURES: Final = {
 """What clusters of 1.36, of 1.34 with the gates, and of 1.34 support."""
 
 
+def sent(case: Path) -> Object:
+    """The object of a golden case as it arrives."""
+    read: Object = json.loads((case / "review.json").read_text())["request"]["object"]
+    return read
+
+
 def mutated(case: Path) -> list[Object]:
     """The object of a golden case as the patch leaves it, and the templates that are created for it."""
     return [json.loads((case / "object.json").read_text()), *json.loads((case / "templates.json").read_text())]

@@ -16,7 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from conversion.objects import nesting
 from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import ClusterLookups
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from tests.support.serving import Reply, Running, serving
 from tests.support.timing import assert_below
 from tests.support.trainium import trainium
@@ -117,7 +117,7 @@ def policed(tls_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("policies")
     (folder / "all.yaml").write_text(POLICIES)
     world, options = StandaloneBackend(), trainium()
-    store = PolicyStore.open(folder, lambda: dt.datetime.now(dt.UTC))
+    store = PolicyStore.open(folder, StoreOptions(lambda: dt.datetime.now(dt.UTC)))
     metrics = PolicyMetrics(store)
     CollectorRegistry().register(metrics)
     reviewers: dict[str, Reviewer] = {

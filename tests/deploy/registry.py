@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Final
 
-from deploy.oci import MANIFEST, digest_of
+from deploy import signing
+from deploy.oci import MANIFEST, Layout, digest_of
 
 _PATH: Final = re.compile(r"/v2/(?P<repository>.+)/(?P<kind>manifests|blobs)/(?P<name>[^/?]+)")
 _UPLOAD: Final = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/")
@@ -21,6 +23,18 @@ class Registry:
         self.address = address
         self.content: dict[tuple[str, str], bytes] = {}
         self.tags: dict[tuple[str, str], str] = {}
+
+    def upload(self, folder: Path) -> None:
+        """Take the images, the chart and the signatures of a release, as `push.sh` copies them."""
+        for kind in (signing.IMAGES, signing.SIGNATURES):
+            for each in (folder / kind).rglob("oci-layout"):
+                layout, repository = Layout(each.parent), str(each.parent.relative_to(folder / kind))
+                for tag, descriptor in layout.tags.items():
+                    content = layout.read(descriptor["digest"])
+                    self.put_manifest(repository, tag, content)
+                    about = json.loads(content)
+                    for blob in (about["config"], *about["layers"]):
+                        self.content[repository, blob["digest"]] = layout.read(blob["digest"])
 
     def manifest(self, repository: str, tag: str) -> bytes:
         return self.content[repository, self.tags.get((repository, tag), tag)]

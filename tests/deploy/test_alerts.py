@@ -56,6 +56,7 @@ def gauges(made: Any, instance: str, values: Mapping[str, str]) -> dict[str, str
 FAR: Final = "99999999"
 OK, CHECKED = "neuron_dra_webhook_configuration_ok", "neuron_dra_webhook_configuration_check_age_seconds"
 ANSWERED, SKEW = "neuron_dra_api_server_answer_age_seconds", "neuron_dra_clock_skew_seconds"
+DRIVER_SKEW: Final = "neuron_dra_plugin_clock_skew_seconds"
 PROBLEM: Final = "neuron_dra_problem"
 PARTS: Final = ("certificate", "ca-bundle", "leases", "policy-rules", "client-ca", "device-class")
 MUTATING = {"configuration": "MutatingWebhookConfiguration"}
@@ -125,6 +126,7 @@ def healthy() -> dict[str, str]:
                 "neuron_dra_plugin_device_plugin_active": "0",
                 "neuron_dra_plugin_other_driver_active": "0",
                 "neuron_dra_plugin_registered": "1",
+                DRIVER_SKEW: "0.4",
                 "neuron_dra_plugin_faulty_kubelet": "0",
                 "neuron_dra_plugin_slice_dropped_fields": "0",
             },
@@ -247,6 +249,8 @@ FAULTS = [
     one("NeuronDRADeviceClassMissing", (webhook(PROBLEM, part="device-class"), "1")),
     pytest.param(Fault(on_all(webhook, WEBHOOKS, SKEW, "3600"), once("NeuronDRAClockSkewed")), id="clocks behind"),
     one("NeuronDRAClockSkewed", (webhook(SKEW), "-90")),
+    one("NeuronDRAClockSkewed", (driver(DRIVER_SKEW), "90")),
+    one("NeuronDRAClockSkewed", (driver(DRIVER_SKEW), "-90")),
     one("NeuronDRAEventsNotWritten", (webhook("neuron_dra_events_total", result="failed"), "+1")),
     one("NeuronDRALogLinesLost", (webhook("neuron_dra_decision_lines_lost_total"), "+1")),
     one("NeuronDRAConnectionsRefused", (webhook("neuron_dra_refused_connections_total"), "+1")),

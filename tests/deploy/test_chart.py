@@ -795,6 +795,33 @@ def test_spread_budget_and_updates_are_values() -> None:
     assert of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
+def test_affinity_of_the_driver_is_added_to_each_term_of_the_chart() -> None:
+    own = find(render(), "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["template"]["spec"]["affinity"]
+    [shipped] = own["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+    name = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [zone]}}]
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
+    nodes = {
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [zone]}, {"matchFields": [name]}]
+        },
+    }
+    objects = render({"kubeletPlugin": {"affinity": {"nodeAffinity": nodes, "podAntiAffinity": apart}}})
+    found = find(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["template"]["spec"]["affinity"]
+    assert found["podAntiAffinity"] == apart
+    assert found["nodeAffinity"] == {
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [*shipped["matchExpressions"], zone]},
+                {"matchExpressions": shipped["matchExpressions"], "matchFields": [name]},
+            ]
+        },
+    }
+
+
 @pytest.mark.parametrize(
     "schedule", ["0 0 1 JAN sun", "*/5 0-23/2 1,15 * MON-FRI", "@daily", "@every 6h", "59 23 31 12 6", "?  *\t? * 0"]
 )

@@ -2,7 +2,6 @@
 
 import http.client
 import http.server
-import importlib.metadata
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import sys
 import threading
 import time
 import tomllib
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +20,9 @@ from typing import Any
 import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.deploy.charts import EVERYTHING, pod_specs, render
+from tests.deploy.environments import locked, make_environment
 from tests.support.collector import Receiver
 from tests.support.serving import eventually, review
 
@@ -74,9 +71,14 @@ def test_only_locked_packages_are_installed(stages: dict[str, list[tuple[str, st
     runs = [run for stage in stages.values() for run in values(stage, "RUN")]
     installs = [line for run in runs for line in run.split("&&") if "pip install" in line]
     assert len(installs) == 6
-    assert all("--require-hashes" in line or "--no-deps --no-index /dist/*.whl" in line for line in installs)
+    own = {
+        "webhook": "--no-deps --no-index /dist/*.whl",
+        "kubelet-plugin": "--no-deps --no-index /dist/neuron_dra-*.whl",
+    }
+    assert all("--require-hashes" in line or any(each in line for each in own.values()) for line in installs)
     for image in IMAGES:
         assert values(stages[f"{image}-venv"], "COPY") == [f"requirements/{image}.txt /requirements.txt"]
+        assert own[image] in values(stages[f"{image}-venv"], "RUN")[0]
         assert f"/slim-venv.sh /opt/neuron-dra {image} " in values(stages[f"{image}-venv"], "RUN")[0]
         assert f"--from={image}-venv /opt/neuron-dra /opt/neuron-dra" in values(stages[image], "COPY")
 
@@ -127,7 +129,7 @@ def test_the_build_backend_is_taken_from_the_lock(stages: dict[str, list[tuple[s
 def test_the_build_context_has_only_the_built_files() -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert {package.rstrip("*") for package in packages} <= set(kept)
+    assert {"kubecel", *(package.rstrip("*") for package in packages)} <= set(kept)
     assert [name for name in kept if not (ROOT / name).exists()] == []
     assert not {"tests", "deploy", ".git", ".venv"} & set(kept)
 
@@ -149,8 +151,8 @@ def test_the_images_can_be_built(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as in the Dockerfile: from the files of its context."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels, built as in the Dockerfile: from the files of its context."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         name = line.removeprefix("!")
@@ -161,55 +163,26 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--wheel-dir", out, source], check=True, capture_output=True)
-    [made] = out.glob("*.whl")
-    return made
+    subprocess.run([*command, "--wheel-dir", out, source / "kubecel", source], check=True, capture_output=True)
+    return out
 
 
-def locked(lock: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    """Requirement and hashes by canonical name."""
-    found = {}
-    for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / lock).read_text().replace("\\\n", "").strip()):
-        requirement = Requirement(entry.partition("--hash=")[0])
-        found[canonicalize_name(requirement.name)] = requirement, frozenset(re.findall(r"--hash=(\S+)", entry))
-    return found
-
-
-def make_programs(home: Path, wheel: Path, image: str) -> Path:
-    """`bin` of a virtual environment with the wheel, and with what the lock of an image installs here, made slim.
-
-    Those packages are links to the ones of this environment: `make install` checked their hashes.
-    """
-    venv.create(home, symlinks=True)
-    [target] = home.glob("lib/python*/site-packages")
-    for name, (requirement, _) in locked(f"{image}.txt").items():
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        distribution = importlib.metadata.distribution(name)
-        assert distribution.version in requirement.specifier
-        for file in distribution.files or ():
-            if ".." not in file.parts:  # scripts
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                (target / file).symlink_to(Path(str(file.locate())))
-    # The wheel's own requirements are looked up among the installed packages only: a lock that lacks one fails here.
-    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
-    done = subprocess.run(
-        [*pip, "--no-index", f"{wheel}[{image},tracing]"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def make_programs(home: Path, wheels: Path, image: str) -> Path:
+    """`bin` of an environment with the wheels, made slim for an image."""
+    programs = make_environment(home, wheels, image)
     done = subprocess.run([SLIM, home, image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return home / "bin"
+    return programs
 
 
 @pytest.fixture(scope="module")
-def webhook_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_programs(tmp_path_factory.mktemp("webhook"), wheel, "webhook")
+def webhook_programs(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_programs(tmp_path_factory.mktemp("webhook"), wheels, "webhook")
 
 
 @pytest.fixture(scope="module")
-def plugin_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_programs(tmp_path_factory.mktemp("kubelet-plugin"), wheel, "kubelet-plugin")
+def plugin_programs(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_programs(tmp_path_factory.mktemp("kubelet-plugin"), wheels, "kubelet-plugin")
 
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -223,25 +196,39 @@ def run(programs: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_the_wheel_has_the_packages_and_their_data_files(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+def contents(wheels: Path, name: str) -> list[str]:
+    [wheel] = wheels.glob(f"{name}-*.whl")
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def packages_in(names: list[str]) -> set[str]:
+    return {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+
+
+def shipped(root: Path, *patterns: str) -> set[str]:
+    found = [{str(path.relative_to(root)) for path in root.glob(pattern)} for pattern in patterns]
+    assert all(found)
+    return set().union(*found)
+
+
+def test_the_wheels_have_the_packages_and_their_data_files(wheels: Path) -> None:
+    own = contents(wheels, "kubecel")
+    assert packages_in(own) == {"kubecel"}
+    assert shipped(ROOT / "kubecel", "kubecel/**/*.py", "kubecel/*.json", "kubecel/py.typed") <= set(own)
+    names = contents(wheels, "neuron_dra")
+    assert packages_in(names) == {
         "certs",
         "checks",
         "cluster",
         "conversion",
         "commands",
-        "kubecel",
         "kubeletplugin",
         "neuron",
         "policies",
         "runtime",
         "webhook",
     }
-    for pattern in ("kubecel/*.json", "policies/packs/*.yaml", "policies/schemas/*.json"):
-        shipped = {str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)}
-        assert shipped
-        assert shipped <= set(names)
+    assert shipped(ROOT, "policies/packs/*.yaml", "policies/schemas/*.json") <= set(names)
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -17,18 +17,37 @@ def test_the_versions_of_package_and_chart_agree() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", release.check_versions(ROOT))
 
 
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the files that have versions."""
+    for name in ("pyproject.toml", "kubecel/pyproject.toml", "deploy/chart/Chart.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
 @pytest.mark.parametrize("field", ["version", "appVersion"])
-def test_a_chart_of_another_version_is_refused(tmp_path: Path, field: str) -> None:
-    (tmp_path / "deploy/chart").mkdir(parents=True)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+def test_a_chart_of_another_version_is_refused(copy: Path, field: str) -> None:
     version = release.check_versions(ROOT)
     text = (ROOT / "deploy/chart/Chart.yaml").read_text()
     text = text.replace(f"\n{field}: {version}", f"\n{field}: 9.9.9")
-    (tmp_path / "deploy/chart/Chart.yaml").write_text(text)
+    (copy / "deploy/chart/Chart.yaml").write_text(text)
     with pytest.raises(release.ReleaseError) as caught:
-        release.check_versions(tmp_path)
+        release.check_versions(copy)
     assert str(caught.value) == (
         f"deploy/chart/Chart.yaml has {field} 9.9.9, pyproject.toml has version {version}: "
+        "set the same version in both."
+    )
+
+
+def test_another_version_of_kubecel_than_the_one_here_is_refused(copy: Path) -> None:
+    file = copy / "kubecel/pyproject.toml"
+    text, version = file.read_text(), re.findall('^version = "(.*)"$', file.read_text(), re.MULTILINE)[0]
+    file.write_text(text.replace(f'version = "{version}"', 'version = "9.9.9"'))
+    with pytest.raises(release.ReleaseError) as caught:
+        release.check_versions(copy)
+    assert str(caught.value) == (
+        f"pyproject.toml requires kubecel=={version}, kubecel/pyproject.toml has version 9.9.9: "
         "set the same version in both."
     )
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from deploy import oci, release, signing
 from tests.deploy import registry as registries
 from tests.deploy.charts import ROOT
+from tests.deploy.environments import make_environment
 from tests.deploy.registry import Registry
 
 CHART = "charts/neuron-dra"
@@ -50,7 +51,9 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif "/" not in name:
             shutil.copy(ROOT / name, source)
-    subprocess.run([*wheel, "--wheel-dir", folder, source], check=True, capture_output=True, env=environment)
+    subprocess.run(
+        [*wheel, "--wheel-dir", folder, source / "kubecel", source], check=True, capture_output=True, env=environment
+    )
     for bill in bills.glob("sbom-*") if bills else ():
         shutil.copy(bill, folder)
     for image in () if bills else release.TARGETS:
@@ -61,10 +64,17 @@ def make(folder: Path, *arguments: str, bills: Path | None = None) -> str:
             "--of",
             "JSON",
         ]
-        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json"]
-        lock = ROOT / "requirements" / f"{image}.txt"
-        subprocess.run([*command, lock], check=True, capture_output=True, env={**environment, **NO_NETWORK})
+        command += ["--pyproject", ROOT / "pyproject.toml", "-o", folder / f"sbom-{image}.cdx.json", "-"]
+        subprocess.run(
+            command, input=contents(image).encode(), check=True, capture_output=True, env={**environment, **NO_NETWORK}
+        )
     return pack(folder, *arguments)
+
+
+def contents(image: str) -> str:
+    """The lock of an image, and what it has besides from this repository."""
+    kubecel = re.findall(r"kubecel==[0-9.]+", (ROOT / "pyproject.toml").read_text()) if image == "webhook" else []
+    return "\n".join([(ROOT / "requirements" / f"{image}.txt").read_text(), *kubecel])
 
 
 def pack(folder: Path, *arguments: str, epoch: int = EPOCH) -> str:
@@ -113,6 +123,7 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
     assert sums == (made / signing.SUMS).read_text()
     for name in (
         "neuron_dra-",
+        "kubecel-",
         "neuron-dra-",
         "install.yaml",
         "sbom-webhook",
@@ -128,8 +139,8 @@ def test_two_runs_write_the_same_files(made: Path, tmp_path: Path) -> None:
 def test_a_bill_of_materials_is_made_from_the_lock_without_a_network(made: Path, image: str) -> None:
     bill = json.loads((made / f"sbom-{image}.cdx.json").read_text())
     listed = {f"{each['name']}=={each['version']}" for each in bill["components"]}
-    lock = (ROOT / "requirements" / f"{image}.txt").read_text()
-    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", lock, re.MULTILINE))
+    assert listed == set(re.findall(r"^([^\s=]+==[^\s;]+)", contents(image), re.MULTILINE))
+    assert any(each.startswith("kubecel==") for each in listed) == (image == "webhook")
     about = bill["metadata"]["component"]
     assert (about["name"], about["version"]) == ("neuron-dra", release.check_versions(ROOT))
 
@@ -180,6 +191,36 @@ def test_openssl_and_sha256sum_verify_a_release_as_the_notes_say(dist: Path) -> 
     done = subprocess.run(["sh", "-euc", commands], cwd=dist, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "Verified OK"
+
+
+def test_openssl_verifies_the_signature_and_the_provenance_of_each_manifest(made: Path, tmp_path: Path) -> None:
+    """Without code of this project: the blobs of the layout, and DSSE's encoding by its specification."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here: the signatures are verified by the library that made them")
+    found = []
+    for index in sorted((made / "signatures").rglob("index.json")):
+
+        def blob(digest: str, blobs: Path = index.parent / "blobs") -> bytes:
+            return (blobs / digest.replace(":", "/")).read_bytes()
+
+        for entry in json.loads(index.read_text())["manifests"]:
+            tag = entry["annotations"]["org.opencontainers.image.ref.name"]
+            [layer] = json.loads(blob(entry["digest"]))["layers"]
+            content = blob(layer["digest"])
+            signature = layer["annotations"]["dev.cosignproject.cosign/signature"]
+            if tag.endswith(".att"):
+                envelope = json.loads(content)
+                kind, payload = envelope["payloadType"].encode(), base64.b64decode(envelope["payload"])
+                content = b"DSSEv1 " + b" ".join(b"%d %s" % (len(each), each) for each in (kind, payload))
+                [signature] = [each["sig"] for each in envelope["signatures"]]
+            (tmp_path / "content").write_bytes(content)
+            (tmp_path / "signature").write_bytes(base64.b64decode(signature))
+            command = ["openssl", "dgst", "-sha256", "-verify", made / signing.PUBLIC_KEY]
+            command += ["-signature", tmp_path / "signature", tmp_path / "content"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stdout) == (0, "Verified OK\n"), (tag, done.stderr)
+            found.append(tag.rpartition(".")[2])
+    assert sorted(found) == sorted(["att", "sig"] * len(signing.manifests_of(made)))
 
 
 def test_securesystemslib_opens_the_provenance(made: Path) -> None:
@@ -342,20 +383,8 @@ def test_the_provenance_names_the_commit_the_base_image_and_the_locks(made: Path
 # --- a registry ----------------------------------------------------------------------------------------------------
 
 
-def upload(registry: Registry, folder: Path) -> None:
-    for kind in (signing.IMAGES, signing.SIGNATURES):
-        for each in (folder / kind).rglob("oci-layout"):
-            layout, repository = oci.Layout(each.parent), str(each.parent.relative_to(folder / kind))
-            for tag, descriptor in layout.tags.items():
-                content = layout.read(descriptor["digest"])
-                registry.put_manifest(repository, tag, content)
-                about = json.loads(content)
-                for blob in (about["config"], *about["layers"]):
-                    registry.content[repository, blob["digest"]] = layout.read(blob["digest"])
-
-
 def test_helm_pulls_the_chart_from_a_registry(made: Path, registry: Registry, tmp_path: Path) -> None:
-    upload(registry, made)
+    registry.upload(made)
     version = release.check_versions(ROOT)
     helm.pull(f"oci://{registry.address}/{CHART}", version=version, destination=tmp_path, plain_http=True)
     pulled = tmp_path / f"neuron-dra-{version}.tgz"
@@ -367,7 +396,7 @@ def test_helm_pulls_the_chart_from_a_registry(made: Path, registry: Registry, tm
 
 def test_a_signature_in_a_registry_is_verified(made: Path, key: Path, registry: Registry, tmp_path: Path) -> None:
     """As an admission controller does: from the digest to the tags, and from there to signature and provenance."""
-    upload(registry, made)
+    registry.upload(made)
     digest = oci.digest_of(registry.manifest(CHART, release.check_versions(ROOT)))
     layout = oci.Layout(tmp_path / "pulled")
     for kind in ("sig", "att"):
@@ -379,17 +408,54 @@ def test_a_signature_in_a_registry_is_verified(made: Path, key: Path, registry: 
     signing.verify_manifest(public(key), digest, layout, CHART)
 
 
-def test_the_folder_can_be_pushed_without_another_network(
-    made: Path, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def push(made: Path, registry: Registry, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("no skopeo here: what it would push is served from the folder in the other tests")
-    (tmp_path / ".config/containers").mkdir(parents=True)
-    (tmp_path / ".config/containers/policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-    monkeypatch.setenv("HOME", str(tmp_path))
+    (home / ".config/containers").mkdir(parents=True)
+    (home / ".config/containers/policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    monkeypatch.setenv("HOME", str(home))
     command = [made / "push.sh", f"{registry.address}/team", "--dest-tls-verify=false"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("trusted", [True, False], ids=["key of the release", "key of somebody else"])
+def test_a_policy_of_podman_and_cri_o_admits_what_the_key_signed(
+    made: Path, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    """By containers/image, as docs/releases.md says, from a mirror of the registry that the release names."""
+    push(made, registry, tmp_path, monkeypatch)
+    public_key = made / signing.PUBLIC_KEY
+    if not trusted:
+        public_key = tmp_path / "other.pub"
+        other = write_key(tmp_path / "other.key", ec.generate_private_key(ec.SECP256R1()))
+        public_key.write_bytes(public(other))
+    guide = (ROOT / "docs/releases.md").read_text()
+    written = guide.partition("`policy.json`:\n\n```json\n")[2].partition("```")[0]
+    policy = written.replace("/etc/neuron-dra/signing.pub", str(public_key))
+    policy = policy.replace("mirror.example.com", f"{registry.address}/team")
+    (tmp_path / "policy.json").write_text(policy.replace("registry.example.com", "registry.example.com/neuron"))
+    (tmp_path / "registries.d").mkdir()
+    (tmp_path / "registries.d/neuron.yaml").write_text("default-docker: {use-sigstore-attachments: true}\n")
+    version = release.check_versions(ROOT)
+    done = subprocess.run(
+        [
+            *("skopeo", "--policy", tmp_path / "policy.json", "--registries.d", tmp_path / "registries.d"),
+            *("copy", "--src-tls-verify=false", "--remove-signatures"),
+            *(f"docker://{registry.address}/team/{CHART}:{version}", f"dir:{tmp_path / 'pulled'}"),
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "sigstore disabled" in done.stderr:
+        pytest.skip("this skopeo was built without the verification of signatures, as Debian's are")
+    assert (done.returncode == 0) is trusted, done.stderr
+    assert trusted or "cryptographic signature verification failed" in done.stderr
+
+
+def test_the_folder_can_be_pushed_without_another_network(
+    made: Path, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(made, registry, tmp_path, monkeypatch)
     pushed = {f"{repository}:{tag}": digest for (repository, tag), digest in registry.tags.items()}
     expected = {f"team/{name}": digest for name, digest in signing.manifests_of(made).items()}
     assert expected.items() <= pushed.items()
@@ -435,12 +501,90 @@ def test_the_krew_manifest_is_of_the_archive(made: Path) -> None:
     assert platform["sha256"] == oci.digest_of(archive.read_bytes()).removeprefix("sha256:")
     with tarfile.open(archive) as packed:
         assert packed.getmember(platform["bin"]).mode == 0o755
-        assert {"LICENSE", "requirements.txt"} <= set(packed.getnames())
+        wheels = {each.name for each in made.glob("*.whl")}
+        assert len(wheels) == 2
+        assert {"LICENSE", "requirements.txt"} | wheels <= set(packed.getnames())
+
+
+@pytest.fixture(scope="module")
+def installed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of `kubectl neuron` with its environment: the wheels of the archive and the locked packages.
+
+    Not by pip, which would ask an index: `test_the_plugin_installs_itself_from_an_index` does.
+    """
+    folder = unpack(made, tmp_path_factory.mktemp("unpacked"))
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    cache = tmp_path_factory.mktemp("cache")
+    home = cache / "kubectl-neuron" / f"{release.check_versions(ROOT)}-{python}"
+    make_environment(home, folder, "webhook")
+    (home / "complete").touch()
+    return cache
+
+
+def unpack(made: Path, folder: Path) -> Path:
+    """The archive as krew unpacks it: checked, into a folder of its own."""
+    manifest = yaml.safe_load((made / "neuron.yaml").read_text())
+    [platform] = manifest["spec"]["platforms"]
+    archive = made / platform["uri"].rpartition("/")[2]
+    assert oci.digest_of(archive.read_bytes()) == f"sha256:{platform['sha256']}"
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+PROGRAM_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_the_wheel_converts_and_serves_in_a_clean_environment(installed: Path, tmp_path: Path) -> None:
+    [home] = (installed / "kubectl-neuron").iterdir()
+    pod = ROOT / "deploy/examples/legacy-pod/pod.yaml"
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            [home / "bin" / command[0], *command[1:]],
+            cwd=tmp_path, env=PROGRAM_ENVIRONMENT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    made = {each["kind"] for each in yaml.safe_load_all(run("neuron-dra", "convert", "-f", pod))}
+    assert made == {"Pod", "ResourceClaimTemplate"}
+    # A pod through the webhook and real TLS, as `make run` does.
+    served = run("python", "-m", "commands.cli.demo", "--once", "--port=0", "--metrics-port=0", f"--pod={pod}")
+    assert "resourceClaimTemplateName" in served
+    assert "site-packages" in run("python", "-c", "import webhook; print(webhook.__path__)")
+
+
+def test_kubectl_runs_the_plugin_as_krew_installs_it(made: Path, installed: Path, tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl on the PATH")
+    # krew: a folder for each version, and a link in a folder on the PATH.
+    store = tmp_path / "store/neuron" / f"v{release.check_versions(ROOT)}"
+    store.mkdir(parents=True)
+    unpack(made, store)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/kubectl-neuron").symlink_to(store / "kubectl-neuron")
+    path = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**PROGRAM_ENVIRONMENT, "PATH": path, "XDG_CACHE_HOME": str(installed)}
+    command = [kubectl, "neuron", "convert", "-f", ROOT / "deploy/examples/legacy-pod/pod.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {each["kind"] for each in yaml.safe_load_all(done.stdout)} == {"Pod", "ResourceClaimTemplate"}
+
+
+@pytest.mark.skipif("NEURON_DRA_INDEX" not in os.environ, reason="asks a package index: `make release-test` does")
+def test_the_plugin_installs_itself_from_an_index(made: Path, tmp_path: Path) -> None:
+    unpack(made, tmp_path)
+    command = [sys.executable, tmp_path / "kubectl-neuron", "--version"]
+    environment = {**PROGRAM_ENVIRONMENT, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, release.check_versions(ROOT) in done.stdout) == (0, True), done.stderr
+    assert "installing into" in done.stderr
 
 
 def test_the_plugin_says_what_it_needs_where_no_index_answers(made: Path, tmp_path: Path) -> None:
-    with tarfile.open(next(made.glob("kubectl-neuron-*.tar.gz"))) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(made, tmp_path)
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
@@ -502,6 +646,21 @@ def test_artifact_hub_gets_the_first_sentence_of_each_change() -> None:
         {"kind": "security", "description": "A bound holds (NEU1)."},
         {"kind": "fixed", "description": "A fault is gone."},
     ]
+
+
+def test_a_released_chart_says_where_the_project_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOMEPAGE", "https://code.example.com/neuron-dra")
+    packed = release.package_chart(tmp_path, {}, release.section(CHANGELOG, "1.0.0", trial=False))
+    with tarfile.open(packed) as archive:
+        member = archive.extractfile("neuron-dra/Chart.yaml")
+        assert member is not None
+        about = yaml.safe_load(member.read())
+    assert about["home"] == "https://code.example.com/neuron-dra"
+    assert about["sources"] == [about["home"]]
+    path = about["icon"].removeprefix(f"{about['home']}/raw/v{release.check_versions(ROOT)}/")
+    assert (ROOT / path).read_text().startswith("<svg ")
+    assert about["maintainers"]
+    assert "artifacthub.io/changes" in about["annotations"]
 
 
 def test_the_notes_name_changed_values() -> None:

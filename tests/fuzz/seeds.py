@@ -71,7 +71,7 @@ def seeds(target: str, root: Path) -> list[bytes]:
     recorded = [path.read_bytes() for path in sorted((root / "tests/kubeletplugin/recorded").iterdir())]
     texts: dict[str, list[bytes]] = {
         "cdi": [msgspec.json.encode(cdi.spec(_PREPARED, "boot"))],
-        "cel": (root / "tests/kubecel/expressions.txt").read_bytes().splitlines(),
+        "cel": (root / "kubecel/kubecel_tests/expressions.txt").read_bytes().splitlines(),
         "cel-random": [random.Random(seed).randbytes(400) for seed in range(200)],  # noqa: S311 - not for secrets
         "checkpoint": [*recorded, *(bytes(msgspec.json.decode(each, type=_Sealed).data) for each in recorded)],
         "manifests": examples,

@@ -29,6 +29,9 @@ from kubecel.checking.size_estimates import UNLIMITED, CostLimit
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.types import DYN
+from kubecel_tests.evaluating import frozen_clock
+from kubecel_tests.random_expressions import Generator, Numbers
+from kubecel_tests.record_answers import POD
 from kubeletplugin.discover import sysfs
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import checkpoint
@@ -39,9 +42,6 @@ from neuron.hardware.instances import Catalogue
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.attacks import worst_pods
-from tests.kubecel.evaluating import frozen_clock
-from tests.kubecel.random_expressions import Generator, Numbers
-from tests.kubecel.record_answers import POD
 from tests.support.clusters import mutator
 from tests.support.converting import convert_texts, documents
 from tests.support.trainium import trainium

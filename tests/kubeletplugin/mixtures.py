@@ -189,10 +189,8 @@ def _run_and_share(line: windows.Line, size: int, part: Mapping[str, int]) -> Al
     for outer, inner in itertools.islice(itertools.product(published.get(size + 1, ()), published.get(size, ())), 8):
         name = f"s{len(alternatives)}"
         alternatives.append(AllocatorAlternative(name, _IS_DEVICE, count=size))
-        constraints.append(
-            AllocatorConstraint(windows.attribute(size + 1, outer, line.devices), frozenset({f"w/{name}", "c"}))
-        )
-        constraints.append(AllocatorConstraint(windows.attribute(size, inner, line.devices), frozenset({f"w/{name}"})))
+        constraints.append(AllocatorConstraint(windows.attribute(size + 1, outer), frozenset({f"w/{name}", "c"})))
+        constraints.append(AllocatorConstraint(windows.attribute(size, inner), frozenset({f"w/{name}"})))
     if not alternatives:
         return AllocatorClaim((_request("r", capacity=part),))
     return AllocatorClaim(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -179,6 +180,8 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
         async with httpx.AsyncClient(trust_env=False) as http:
             metrics = (await http.get(f"http://127.0.0.1:{plugin.metrics_port}/metrics")).text
         assert "neuron_dra_plugin_prepared_devices 2.0" in metrics
+        [skew] = re.findall(r"^neuron_dra_plugin_clock_skew_seconds (\S+)$", metrics, re.MULTILINE)
+        assert float(skew) != 0, "the API server answered with its Date, which is cut to seconds"
         async with grpc.aio.insecure_channel(f"127.0.0.1:{plugin.health_port}") as channel:
             check = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",

@@ -2,8 +2,11 @@
 
     python -m tests.mutants [--tests FOLDER ...] PATH ...
 
+The paths are all in kubecel/, which has a project and tests of its own, or all outside.
+
 mutmut writes the mutants and runs the tests, in a copy of the working tree. Without `--tests` it runs the tests beside
-each module: for `conversion/claims/layout.py`, `tests/conversion/claims` and the files in `tests/neuron`.
+each module: for `conversion/claims/layout.py`, `tests/conversion/claims` and the files in `tests/neuron`; for one of
+kubecel, all of `kubecel/kubecel_tests`.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+KUBECEL: Final = ROOT / "kubecel"
 _SURVIVED: Final = {0: "survives", 5: "no test", 33: "no test", 35: "suspicious", -11: "segfault", -9: "segfault"}
 """Exit codes in mutmut's results that stand for a mutant that no test noticed."""
 _CHANGED: Final = ("-", "+")
@@ -35,13 +39,20 @@ def main() -> int:
     missing = [path for path in (*arguments.paths, *arguments.tests) if not (ROOT / path).exists()]
     if missing:
         parser.error(f"there is no {missing[0]}")
-    modules = sorted({module for path in arguments.paths for module in _modules(path)})
-    tests = arguments.tests or sorted({each for module in modules for each in _beside(module)})
+    named = sorted({module for path in arguments.paths for module in _modules(path)})
+    projects = {KUBECEL if each.is_relative_to(KUBECEL) else ROOT for each in named}
+    if len(projects) != 1:
+        parser.error("name modules, and those of kubecel/ in a run of their own")
+    [project] = projects
+    modules = [str(each.relative_to(project)) for each in named]
+    tests = [str((ROOT / each).relative_to(project)) for each in arguments.tests] or sorted(
+        {each for module in modules for each in _beside(project, module)}
+    )
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        copy = Path(name)
-        _copy_tree(copy)
+        _copy_tree(Path(name))
+        copy = Path(name) / project.relative_to(ROOT)
         _configure(copy, modules, tests)
-        command = [sys.executable, "-m", "tests.mutants.run", "run", "--max-children", str(arguments.workers)]
+        command = [sys.executable, Path(__file__).with_name("run.py"), "run", "--max-children", str(arguments.workers)]
         # mutmut writes its progress on one line, which is of no use in a file.
         output = None if sys.stdout.isatty() else subprocess.PIPE
         done = subprocess.run(command, cwd=copy, check=False, stdout=output, stderr=subprocess.STDOUT, text=True)
@@ -52,14 +63,17 @@ def main() -> int:
     return 0
 
 
-def _modules(path: str) -> Iterator[str]:
+def _modules(path: str) -> Iterator[Path]:
     """The modules that a path of the command line names."""
     found = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
-    return (str(each.relative_to(ROOT)) for each in found if each.name != "__init__.py")
+    return (each for each in found if each.name != "__init__.py")
 
 
-def _beside(module: str) -> Iterator[str]:
+def _beside(project: Path, module: str) -> Iterator[str]:
     """The folder of tests that mirrors the module's, and the files of tests in the folders above it."""
+    if project == KUBECEL:
+        yield "kubecel_tests"
+        return
     for folder in Path(module).parents[:-1]:
         tests = Path("tests", folder)
         if str(folder) == str(Path(module).parent) and (ROOT / tests).is_dir():

@@ -25,15 +25,15 @@ NAMES = ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge", "trn
 SETS = [each for size in range(1, len(NAMES) + 1) for each in itertools.combinations(NAMES, size)]
 
 
-def typed(name: str, *, shares: bool = False, orders: bool = False, common_names: bool = True) -> InstanceType:
-    """UltraServer nodes have counters, so that their groups are requested by device id."""
+def typed(name: str, *, shares: bool = False, orders: bool = False, published: bool = True) -> InstanceType:
+    """UltraServer nodes have counters, so that their groups are requested by device id, but not up to 1.35."""
     entry = CATALOGUE[name]
     return dataclasses.replace(
         entry,
         shares_cores=shares and not entry.grouped,
         tries_orders=orders,
-        common_names=common_names,
-        counters=bool(entry.ultraserver_nodes),
+        windows=published,
+        counters=bool(entry.ultraserver_nodes) and not orders,
     )
 
 
@@ -73,32 +73,15 @@ def test_several_types_lose_no_more_places_than_the_worst_of_them(count: int, sh
     check_sets([(DEVICE, count)], shares=shares)
 
 
-@pytest.mark.parametrize("count", [*range(2, 8), *range(9, 17)])
+@pytest.mark.parametrize("count", range(2, 17))
 def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> None:
     check_sets([(DEVICE, count)], orders=True)
-
-
-def test_eight_devices_beside_groups_cost_inf2_one_place_where_the_scheduler_tries_orders() -> None:
-    """Groups have no device in common with all runs of inf2.48xlarge, so they are an alternative of their own.
-
-    inf1.24xlarge publishes a run by the name of the groups, and shares that alternative.
-    """
-    entries = {name: dataclasses.replace(typed(name, orders=True), counters=False) for name in NAMES}
-    alone = {name: most_lost(claim_for([(DEVICE, 8)], [entry])) for name, entry in entries.items()}
-    for names in SETS:
-        claim = claim_for([(DEVICE, 8)], [entries[name] for name in names])
-        for name in names if claim is not None else ():
-            lost = len(untried(claim).get(name, ()))
-            assert lost <= max(alone[each] for each in names) + (name == "inf2.48xlarge"), names
 
 
 @pytest.mark.parametrize("types", [("inf2.48xlarge",), ("inf1.24xlarge",), ("inf2.48xlarge", "inf1.24xlarge")])
 @given(st.data())
 def test_eight_devices_are_connected_however_the_claim_is_divided(types: tuple[str, ...], data: st.DataObject) -> None:
-    entries = [
-        dataclasses.replace(typed(name, orders=True), counters=False)
-        for name in (*types, "trn1.32xlarge", "trn2u.48xlarge")
-    ]
+    entries = [typed(name, orders=True) for name in (*types, "trn1.32xlarge", "trn2u.48xlarge")]
     claim = claim_for([(DEVICE, 8)], entries)
     assert claim is not None
     entry = data.draw(st.sampled_from(entries))
@@ -131,7 +114,7 @@ def test_a_second_container_costs_no_places(wanted: list[tuple[str, int]], share
 
 
 ENTRIES = st.lists(
-    st.builds(typed, st.sampled_from(NAMES), shares=st.booleans(), orders=st.booleans(), common_names=st.booleans()),
+    st.builds(typed, st.sampled_from(NAMES), shares=st.booleans(), orders=st.booleans(), published=st.booleans()),
     min_size=1,
     max_size=4,
     unique_by=lambda entry: entry.name,
@@ -142,7 +125,7 @@ ENTRIES = st.lists(
 def test_devices_are_found_wherever_they_are_free_if_no_warning_names_them(
     entries: list[InstanceType], data: st.DataObject
 ) -> None:
-    """Also on nodes of an older driver, which have fewer names of windows."""
+    """Also on nodes of AWS's driver, which have no attributes of windows."""
     count = data.draw(st.integers(2, 16))
     claim = claim_for([(DEVICE, count)], entries)
     if claim is None:
@@ -223,24 +206,3 @@ def test_types_with_different_device_counts_divide_the_alternatives_as_well_as_c
         assert most_lost(claim) <= best, names
         if len(groups) == 1:
             assert best <= max(lost_by((name,), 8) for name in served), names
-
-
-def test_what_is_lost_beside_other_topologies_is_said() -> None:
-    """A scheduler that tries orders searches eight devices too long, and groups have no devices in common."""
-    claim = claim_for([(DEVICE, 8)], [typed("trn1.32xlarge", orders=True), typed("inf2.48xlarge", orders=True)])
-    assert claim is not None
-    assert untried(claim) == {"inf2.48xlarge": {7, 8, 9, 10, 11}}
-
-
-def test_an_older_driver_keeps_its_names() -> None:
-    """inf1.24xlarge has two names of windows of six in common with inf2.48xlarge, if its driver publishes them."""
-    attributes = {}
-    for common_names in (False, True):
-        claim = claim_for([(DEVICE, 6)], [typed("inf1.24xlarge", common_names=common_names)])
-        assert claim is not None
-        constraints = claim.template.spec["spec"]["devices"]["constraints"]
-        attributes[common_names] = [each["matchAttribute"] for each in constraints]
-    assert attributes == {
-        False: ["neuron.aws.com/window6_0"],
-        True: ["neuron.aws.com/window6_0", "neuron.aws.com/window6_1"],
-    }

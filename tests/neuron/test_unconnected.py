@@ -114,7 +114,7 @@ def test_a_ring_among_the_candidates_gives_consecutive_devices() -> None:
     claim = make([ask(5)], types("trn1.32xlarge", "inf2.48xlarge"))
     assert claim.types == ("trn1.32xlarge", "inf2.48xlarge")
     assert {each["matchAttribute"]: each["requests"] for each in devices(claim)["constraints"]} == {
-        "neuron.aws.com/window5_0": ["n0/inf2"],
+        "resource.aws.com/devicegroup5_id": ["n0/inf2"],
         "neuron.aws.com/window5_1": ["n0/inf2-2"],
         "neuron.aws.com/window5_2": ["n0/inf2-3"],
         "neuron.aws.com/window5_3": ["n0/inf2-4"],

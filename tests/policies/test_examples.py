@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from conversion.objects.pod_numbers import pods_of_workload
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.cases import AnyRule, run_cases
 from policies.files.loader import load_folder
 from policies.judging.rules import MutatingRule, ValidatingRule
-from tests.kubecel.evaluating import frozen_clock
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/policy-examples"

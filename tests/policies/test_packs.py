@@ -6,11 +6,11 @@ import pytest
 
 import policies
 from kubecel.budget import POLICY_LIMITS
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.cases import run_cases, subject_of
 from policies.files.loader import load_folder
 from policies.judging.evaluate import evaluate
 from policies.judging.rules import ValidatingRule
-from tests.kubecel.evaluating import frozen_clock
 
 FOLDER = Path(policies.__file__).parent / "packs"
 PACKS = load_folder(FOLDER, run_tests=False).validating

@@ -48,9 +48,6 @@ def node_of(entry: InstanceType, *, busy: Collection[int] = ()) -> AllocatorNode
 @functools.cache
 def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
     shifts = windows.attributes(entry.line, index) if entry.line and entry.windows else {}
-    if entry.line and not entry.common_names:
-        older = {name for common in windows.common_names(entry.line).values() for name in common}
-        shifts = {name: value for name, value in shifts.items() if name not in older}
     return {
         **shifts,
         **device_groups.group_attributes(entry.name, index),

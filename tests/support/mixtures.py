@@ -225,10 +225,10 @@ def window_and_share(line: Line, size: int, cores: int) -> Object:
     for number, (one, other) in enumerate([(one, other) for one in outer for other in inner][:8]):
         name = f"s{number}"
         alternatives.append({**request(name, count=size)["exactly"], "name": name})
-        around = windows.attribute(size + 1, one, line.devices)
+        around = windows.attribute(size + 1, one)
         constraints.append({"requests": [f"n0/{name}", "n1"], "matchAttribute": around})
         if size > 1:
-            within = windows.attribute(size, other, line.devices)
+            within = windows.attribute(size, other)
             constraints.append({"requests": [f"n0/{name}"], "matchAttribute": within})
     first = {"name": "n0", "firstAvailable": alternatives}
     return _claim(first, request("n1", capacity=share(cores)), constraints=tuple(constraints))

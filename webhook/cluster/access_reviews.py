@@ -1,16 +1,29 @@
 """Asks the API server for the permissions of users, for policies that read `authorizer`."""
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from cluster.resources import ACCESS_REVIEWS
+from cluster.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
 from kubecel.library.authorization import AccessDecision, Question
 from runtime.api_errors import FORBIDDEN, ApiServerError, StatusError
 from runtime.api_server import ApiServer, decoded
 
+log = logging.getLogger(__name__)
+
 _TIMEOUT: Final = 1.0
+_PAUSE: Final = 10.0
+"""Seconds between looks at the own right to ask."""
+_OWN: Final = {
+    "apiVersion": "authorization.k8s.io/v1",
+    "kind": "SelfSubjectAccessReview",
+    "spec": {
+        "resourceAttributes": {"group": ACCESS_REVIEWS.group, "resource": ACCESS_REVIEWS.plural, "verb": "create"}
+    },
+}
 _SELECTORS: Final = {"fieldSelector": "field_selector", "labelSelector": "label_selector"}
 _FIX: Final = (
     "the webhook may not create subjectaccessreviews: set validation.accessReviews: true in the chart's values"
@@ -31,10 +44,39 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 
 
 class AccessReviews:
-    """Creates SubjectAccessReviews."""
+    """Creates SubjectAccessReviews.
+
+    Attributes:
+        problem: that a policy reads `authorizer`, and the webhook may not ask, with the fix; empty if it may.
+    """
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
+        self.problem = ""
+
+    def check(self) -> tuple[bool, str]:
+        """For `/readyz`: always ready, because other policies need no such right."""
+        return True, self.problem
+
+    async def watch(self, needed: Callable[[], bool]) -> None:
+        """Compare the own right with what the policies in force need, until cancelled."""
+        while True:
+            await self.look(needed=needed())
+            await asyncio.sleep(_PAUSE)
+
+    async def look(self, *, needed: bool) -> None:
+        """Set `problem`; it stays as it is while the API server does not answer."""
+        try:
+            found = "" if not needed or await self._may_ask() else f"a policy reads authorizer, and {_FIX}"
+        except ApiServerError:
+            return
+        if found and not self.problem:
+            log.warning("policies cannot be evaluated", extra={"problem": found})
+        self.problem = found
+
+    async def _may_ask(self) -> bool:
+        body = await self._server.request("POST", SELF_ACCESS_REVIEWS.path(), timeout=_TIMEOUT, body=_OWN)
+        return decoded(_decode, body).status.allowed
 
     async def ask(self, user: Mapping[str, Any], question: Question) -> AccessDecision | str:
         """A `policies.applying.knowledge.ReviewAccess`."""

@@ -31,9 +31,14 @@ def _error(code: str, status: tuple[int, str], template: Template, message: str,
 
 
 def foreign(namespace: str, template: Template, found: dict[str, Any] | None) -> TemplateUnavailableError:
-    """NEU303, or NEU122 for a policy's template: the name has another spec. `found`: the object; None: unreadable."""
+    """The name has another spec: NEU303, or NEU122 or NEU721 for a policy's template.
+
+    Args:
+        found: the object; None: it is unreadable.
+    """
     if template.version:
-        return instead(namespace, template, 0 if found is None else version_of(found))
+        version = 0 if found is None else version_of(found)
+        return OtherTemplateError(named_templates.other(namespace, template, version), version)
     if template.policy:
         return _error(
             "NEU122",
@@ -55,13 +60,6 @@ def foreign(namespace: str, template: Template, found: dict[str, Any] | None) ->
         "If nothing else uses it, delete it; it is then created again with the right spec: "
         f"kubectl delete resourceclaimtemplate {template.name} -n {namespace}",
     )
-
-
-def instead(namespace: str, template: Template, version: int) -> OtherTemplateError:
-    """NEU721: another template stands in the place of one of a ClaimTemplate policy."""
-    error = OtherTemplateError(named_templates.instead(namespace, template, version), *_CONFLICT)
-    error.version = version
-    return error
 
 
 def changed(namespace: str, template: Template) -> TemplateUnavailableError:

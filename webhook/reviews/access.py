@@ -3,21 +3,39 @@ and begins again when the answer is there."""
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ReviewAccess
-from policies.judging.access import UnansweredError
-from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP
-from webhook.reviews.worker_threads import seconds_left
+from policies.judging.access import UnansweredError, asks
+from policies.judging.rules import MutatingRule, ValidatingRule
+from policies.judging.subjects import RequestSubject
+from webhook.reviews.policy_requests import look_up_seconds
 
 MOST: Final = 32
 """Questions of one request; the cost of one allows a policy 28."""
 LONGEST: Final = 16 * 1024
 """Characters of one question, which is sent to the API server: expressions make it of what users write."""
 _Result = TypeVar("_Result")
+
+
+class Asking:
+    """Which policies of a set ask for permissions, and where they are looked up."""
+
+    def __init__(self, rules: Iterable[ValidatingRule | MutatingRule], review: ReviewAccess) -> None:
+        self._names = {rule.name for rule in rules if asks(rule.programs())}
+        self._review = review
+
+    def prepared(
+        self, candidates: Iterable[ValidatingRule | MutatingRule], subject: RequestSubject
+    ) -> tuple[RequestSubject, "Answers"]:
+        """The subject with the answers for its request, if one of the policies asks, and these answers."""
+        answers = Answers(self._review, subject.user_info)
+        if self._names and any(rule.name in self._names for rule in candidates):
+            subject = dataclasses.replace(subject, ask=answers)
+        return subject, answers
 
 
 class Answers:
@@ -56,7 +74,7 @@ class Answers:
         if sum(len(part) for part in dataclasses.astuple(question) if isinstance(part, str)) > LONGEST:
             return f"the question has more than {LONGEST} characters"
         try:
-            async with asyncio.timeout(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP))):
+            async with asyncio.timeout(look_up_seconds()):
                 return await self._review(self._user, question)
         except TimeoutError:
             return "the API server did not answer in time"

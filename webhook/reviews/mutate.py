@@ -29,7 +29,7 @@ from conversion.objects import nesting, pods
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, unchanged
-from conversion.patches.named_templates import instead
+from conversion.patches.named_templates import with_other
 from conversion.patches.operations import size_of
 from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.api.claim_specs import GROUP
@@ -335,7 +335,7 @@ class Mutator:
                 continue
             other = self._templates.other(request.namespace, template) if template.version else None
             if other is not None:
-                decision = instead(decision, request.namespace, template, other)
+                decision = with_other(decision, request.namespace, template, other)
                 continue
             try:
                 if not request.dryRun:
@@ -343,7 +343,7 @@ class Mutator:
                 elif not await self._templates.check(request.namespace, template):
                     decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
             except OtherTemplateError as error:
-                decision = instead(decision, request.namespace, template, error.version)
+                decision = with_other(decision, request.namespace, template, error.version)
             except TemplateUnavailableError as error:
                 return self._without_template(error, decision)
         return decision

@@ -35,7 +35,6 @@ from policies.applying.knowledge import (
 from policies.applying.subjects import bare_subject, decoded, placed, size_of
 from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
-from policies.judging.access import asks
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
@@ -44,10 +43,10 @@ from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
-from webhook.reviews.access import Answers
+from webhook.reviews.access import Asking
 from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import LONGEST_LOOK_UP, LOOK_UP, MatchingPolicies, subject_for, unreadable
+from webhook.reviews.policy_requests import MatchingPolicies, look_up_seconds, subject_for, unreadable
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
@@ -113,7 +112,7 @@ class PolicedValidator:
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
-        self._asks = {rule.name for rule in policies.validating if asks(rule.programs())}
+        self._asking = Asking(policies.validating, self._review)
         self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
         self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
@@ -197,10 +196,7 @@ class PolicedValidator:
             else:
                 known, named = await self._lane.run(request.namespace, read, effort.of_reading(size))
             known = await self._informed(known, named, candidates)
-            if not any(rule.name in self._asks for rule in candidates):
-                return await self._evaluated(candidates, known, now, size)
-            answers = Answers(self._review, known.user_info)
-            known = dataclasses.replace(known, ask=answers)
+            known, answers = self._asking.prepared(candidates, known)
             return await answers.complete(lambda: self._evaluated(candidates, known, now, size))
         except LaneError as error:
             return unjudged(candidates, subject, f"not evaluated: {error}; try again later", now, self._clock)
@@ -267,7 +263,7 @@ class PolicedValidator:
         if not missing or self._find is find_nothing:
             return {}
         try:
-            async with asyncio.timeout(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP))):
+            async with asyncio.timeout(look_up_seconds()):
                 found = await asyncio.gather(*(self._find(kind, namespace, names) for kind, names in missing.items()))
         except TimeoutError:
             return {}

@@ -1,6 +1,5 @@
 """Mutating policies around conversion: runs the steps of `policies.applying.changes` for a review."""
 
-import dataclasses
 import functools
 import json
 import logging
@@ -17,14 +16,13 @@ from policies.applying import changes
 from policies.applying.knowledge import ReviewAccess, review_nothing
 from policies.applying.subjects import decoded
 from policies.applying.subjects import size_of as size_of_request
-from policies.judging.access import asks
 from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.rules import MutatingRule
 from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
-from webhook.reviews.access import Answers
+from webhook.reviews.access import Answers, Asking
 from webhook.reviews.policy_allowance import Execution, run_with_retry
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import MatchingPolicies, subject_for, unreadable
@@ -51,8 +49,7 @@ class PolicyChanges:
     ) -> None:
         """`review` looks up permissions."""
         rules = tuple(rules)
-        self._asks = {rule.name for rule in rules if asks(rule.programs())}
-        self._review = review
+        self._asking = Asking(rules, review)
         self._candidates = MatchingPolicies(rules)
         self._view = view
         self._excluded = excluded_namespaces
@@ -84,7 +81,7 @@ class PolicyChanges:
         return decision
 
     async def _decided(
-        self, request: AdmissionRequest, mutating: Mutating, answers: Answers | None, convert: Convert
+        self, request: AdmissionRequest, mutating: Mutating, answers: Answers, convert: Convert
     ) -> Decision:
         steps = changes.steps(mutating)
         answer = None
@@ -96,14 +93,14 @@ class PolicyChanges:
                 return decision
             if isinstance(step, changes.ApplyPolicies):
                 work = functools.partial(self._run, request, step.work)
-                answer = await (work() if answers is None else answers.complete(work))
+                answer = await answers.complete(work)
             else:
                 answer = await convert(_with_object(request, step.data) if step.changed else request)
 
     async def _prepared(
         self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]
-    ) -> tuple[Mutating, Answers | None]:
-        """The policies with the decoded request, and the answers about permissions if a policy asks for any.
+    ) -> tuple[Mutating, Answers]:
+        """The policies with the decoded request, and its answers about permissions.
 
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
@@ -114,10 +111,7 @@ class PolicyChanges:
         known = (
             read() if size <= LARGE_OBJECT else await self._lane.run(request.namespace, read, effort.of_reading(size))
         )
-        answers = None
-        if any(rule.name in self._asks for rule in candidates):
-            answers = Answers(self._review, known.user_info)
-            known = dataclasses.replace(known, ask=answers)
+        known, answers = self._asking.prepared(candidates, known)
         return Mutating(candidates, known, self._clock), answers
 
     async def _run(self, request: AdmissionRequest, work: Callable[[TimeLimit], Any]) -> Any:

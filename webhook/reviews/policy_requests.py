@@ -14,13 +14,18 @@ from policies.judging.subjects import RequestSubject
 from policies.schema.constraints import MatchResources
 from webhook.reviews.worker_threads import seconds_left
 
-LOOK_UP: Final = 0.4
+_LOOK_UP: Final = 0.4
 """Share of a review's remaining time that look-ups may use."""
-LONGEST_LOOK_UP: Final = 1.0
-"""Time-out of look-ups, in seconds."""
+_LONGEST_LOOK_UP: Final = 1.0
+"""Seconds."""
 _NAMESPACE_POLL: Final = 0.02
 _KINDS_REMEMBERED: Final = 512
 _LONGEST_KIND: Final = 1024
+
+
+def look_up_seconds() -> float:
+    """How long a look-up may take now; the rest of the review's time is for evaluation."""
+    return min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP))
 
 
 class MatchingRule(Protocol):
@@ -89,7 +94,7 @@ async def _with_namespace(subject: RequestSubject, view: NamespaceView) -> Reque
     found = with_whole_namespace(subject, view)
     if not found.namespace_unknown or view.namespace_labels(subject.namespace) is not None:
         return found
-    for _ in range(int(min(LONGEST_LOOK_UP, max(0.0, seconds_left() * LOOK_UP)) / _NAMESPACE_POLL)):
+    for _ in range(int(look_up_seconds() / _NAMESPACE_POLL)):
         await asyncio.sleep(_NAMESPACE_POLL)
         if view.namespace_labels(subject.namespace) is not None:
             break

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
-import functools
 import importlib
 import importlib.metadata
 import logging
@@ -134,9 +133,11 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
-        parts = await _policies(settings, api_server, metrics, stack)
+        more_checks: dict[str, Check] = {}
+        parts = await _policies(settings, api_server, metrics, more_checks, stack)
         policies = None if parts is None else parts.store
-        more_checks: dict[str, Check] = {} if policies is None else {"policies": policies.check}
+        if policies is not None:
+            more_checks["policies"] = policies.check
         if settings.follow_policies and policies is not None and api_server is not None:
             following = more_checks["policy rules"] = await _following(
                 settings, policies, api_server, certificates, stack
@@ -152,7 +153,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
             **more_checks,
         }
         if authority is not None:
-            metrics.problem("client-ca", functools.partial(getattr, authority, "problem"))
+            metrics.problem("client-ca", lambda: authority.problem)
         types = backend.types
         if types is not None and certificates.leases is not None:
             certificates.leases.share(types)
@@ -331,13 +332,19 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 
 
 async def _policies(
-    settings: WebhookSettings, api_server: TimedApiServer | None, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: WebhookSettings,
+    api_server: TimedApiServer | None,
+    metrics: Metrics,
+    more_checks: dict[str, Check],
+    stack: contextlib.AsyncExitStack,
 ) -> "PolicyParts | None":
     """The policies, followed until the stack closes; None: no policies."""
     if settings.policies is None:
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
+    from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
+    from policies.files.api_types import nothing_served
     from policies.files.kept import FolderKeeper, PolicyKeeper
     from webhook.cluster.access_reviews import AccessReviews
     from webhook.cluster.claim_contents import ClaimContents
@@ -345,15 +352,23 @@ async def _policies(
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
-    review = review_nothing if api_server is None else AccessReviews(api_server).ask
+    access = None if api_server is None else AccessReviews(api_server)
+    review = review_nothing if access is None else access.ask
     keeper: PolicyKeeper | None = None
     if settings.policies_state is not None:
         keeper = FolderKeeper(settings.policies_state)
     elif settings.policies_state_config_map and api_server is not None:
         keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
     together = settings.policy_reload == "together"
-    context = following(settings.policies, metrics.registry, find, review, together=together, keeper=keeper)
-    return await stack.enter_async_context(context)
+    served = nothing_served if api_server is None else from_thread(api_server)
+    context = following(
+        settings.policies, metrics.registry, find, review, together=together, keeper=keeper, served=served
+    )
+    parts = await stack.enter_async_context(context)
+    if access is not None:
+        more_checks["policy permissions"] = access.check
+        await running(stack, {"policy permissions": lambda: access.watch(lambda: parts.store.current.asks)})
+    return parts
 
 
 async def _following(

@@ -11,9 +11,10 @@ from prometheus_client.registry import CollectorRegistry
 
 from conversion.objects.pod_numbers import pods_of_workload
 from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
+from policies.files.api_types import Served, nothing_served
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
 from policies.files.loader import PolicyError
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from runtime.startup import StartupError
 from webhook.reviews.chain import PolicyParts
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -30,19 +31,21 @@ async def following(
     *,
     together: bool = False,
     keeper: PolicyKeeper | None = None,
+    served: Served = nothing_served,
 ) -> AsyncIterator[PolicyParts]:
     """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name,
     `review` permissions.
 
     With `together`, a changed folder is loaded completely or not at all. `keeper` has the last good set of an earlier
-    run.
+    run. `served` reads schemas, in the threads that load.
 
     Raises:
         StartupError: on entering: the policies cannot be used.
     """
     try:
         kept = None if keeper is None else await _kept(keeper)
-        store = PolicyStore.open(folder, _now, together=together, kept=kept, keeper=keeper, count_pods=pods_of_workload)
+        options = StoreOptions(_now, together, keeper=keeper, count_pods=pods_of_workload, served=served)
+        store = await asyncio.to_thread(PolicyStore.open, folder, options, kept)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
     metrics = PolicyMetrics(store)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     # Policies take 20 MiB: loaded only where there are some.
     from policies.judging.coverage import Unsent
 
-_WITH_DETAIL: Final = ("caches", "policy rules")
+_WITH_DETAIL: Final = ("caches", "policy rules", "policy permissions")
 """Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
 _MOST: Final = 10
 """Problems of a report."""

@@ -119,17 +119,29 @@ variables. The pod does not contain the classes of its claims. Call with its CEL
 || {{ include "neuron-dra.celSpeaks" . }}
 {{- end }}
 
+{{/* The documents of policies.files and of the packs, as a JSON list. One that is no mapping has the key `Error` only. */}}
+{{- define "neuron-dra.policyDocuments" -}}
+{{- $texts := values (.Values.policies.files | default dict) -}}
+{{- range .Values.policies.packs -}}
+{{- $texts = append $texts ($.Files.Get (printf "files/packs/%s.yaml" .)) -}}
+{{- end -}}
+{{- $documents := list -}}
+{{- range $texts -}}
+{{- range regexSplit "(?m)^---.*$" . -1 -}}
+{{- $documents = append $documents (fromYaml .) -}}
+{{- end -}}
+{{- end -}}
+{{- compact $documents | toJson -}}
+{{- end }}
+
 {{/*
 Names of the templates of ClaimTemplates: those of policies.files, which can be read here, and those that are listed. A JSON list.
 */}}
 {{- define "neuron-dra.claimTemplates" -}}
 {{- $names := .Values.policies.claimTemplates | default list -}}
-{{- range values (.Values.policies.files | default dict) -}}
-{{- range regexSplit "(?m)^---.*$" . -1 -}}
-{{- $document := fromYaml . -}}
-{{- if eq (toString $document.kind) "ClaimTemplate" -}}
-{{- $names = append $names (toString (dig "spec" "template" "metadata" "name" "" $document)) -}}
-{{- end -}}
+{{- range include "neuron-dra.policyDocuments" . | fromJsonArray -}}
+{{- if eq (toString .kind) "ClaimTemplate" -}}
+{{- $names = append $names (toString (dig "spec" "template" "metadata" "name" "" .)) -}}
 {{- end -}}
 {{- end -}}
 {{- $known := list -}}
@@ -178,23 +190,16 @@ true
 objects). Policies that only audit or warn are no reason for pods to depend on the webhook.
 */}}
 {{- define "neuron-dra.policiesDeny" -}}
-{{- $texts := values (.Values.policies.files | default dict) -}}
-{{- range .Values.policies.packs -}}
-{{- $texts = append $texts ($.Files.Get (printf "files/packs/%s.yaml" .)) -}}
-{{- end -}}
 {{- $denies := not (empty .Values.policies.existingConfigMap) -}}
-{{- range $texts -}}
-{{- range regexSplit "(?m)^---.*$" . -1 -}}
-{{- $document := fromYaml . -}}
-{{- $kind := toString $document.kind -}}
-{{- $spec := $document.spec | default dict -}}
+{{- range include "neuron-dra.policyDocuments" . | fromJsonArray -}}
+{{- $kind := toString .kind -}}
+{{- $spec := .spec | default dict -}}
 {{- if has $kind (list "ValidatingPolicy" "ValidatingAdmissionPolicyBinding") -}}
 {{- $denies = or $denies (has "Deny" ($spec.validationActions | default (list "Deny"))) -}}
 {{- else if eq $kind "ConversionPolicy" -}}
 {{- $denies = or $denies (eq (toString $spec.locked) "true") -}}
-{{- else if $document -}}
+{{- else -}}
 {{- $denies = or $denies (not (has $kind (list "ValidatingAdmissionPolicy" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "MutatingPolicyTest" "SchedulingHintPolicy" "ClaimTemplate" "InstanceTypeCatalog"))) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $denies -}}

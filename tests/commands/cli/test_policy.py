@@ -395,6 +395,8 @@ def test_export_to_map_leaves_out_claims_that_depend_on_the_driver() -> None:
     assert err == (
         "pods with 4 devices that select no node: not exported: the claim depends on what the driver publishes, "
         "which a policy cannot read.\n"
+        "pods with 8 devices that select no node: not exported: the claim depends on what the driver publishes, "
+        "which a policy cannot read.\n"
     )
     written = [each for each in yaml.safe_load_all(out) if each["kind"] == "MutatingAdmissionPolicy"]
     (connected,) = [each for each in written if each["metadata"]["name"].startswith("neuron-4-")]

@@ -459,7 +459,9 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
         pytest.param(
             [{names.RESOURCE_NEURON: "8"}], "inf2.48xlarge", [*range(9, 12), *range(5)], "0-4, 9-11", id="ring"
         ),
-        pytest.param([{names.RESOURCE_NEURON: "7"}], "inf1.24xlarge", range(4, 11), "4-10", id="chain"),
+        pytest.param(
+            [{names.RESOURCE_NEURON: "7"}], "inf2.48xlarge", [*range(9, 12), *range(4)], "0-3, 9-11", id="seven"
+        ),
         pytest.param(
             [{names.RESOURCE_NEURON: "8"}, {names.RESOURCE_NEURON: "1"}],
             "inf2.48xlarge",
@@ -475,8 +477,7 @@ def test_a_free_run_that_the_claim_does_not_try_is_named(
 ) -> None:
     cluster = EmulatedCluster()
     cluster.node("a", instance_type)
-    devices, cores = {"inf2.48xlarge": (12, 2), "inf1.24xlarge": (16, 4)}[instance_type]
-    cluster.claim("other", "a", set(range(devices)) - set(free), cores=cores)
+    cluster.claim("other", "a", set(range(12)) - set(free), cores=2)
     found = pod()
     found["spec"]["containers"] = [
         {"name": f"c{number}", "image": "i", "resources": {"limits": each}} for number, each in enumerate(limits)

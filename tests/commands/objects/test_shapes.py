@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.objects import shapes
+from commands.objects import shapes, yaml_items
 from commands.objects.manifests import manifests
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
@@ -25,6 +25,9 @@ metadata:
   labels:
     app: {label}   # {comment}
     neuron.aws.com/converted: {converted}
+  annotations:
+    example.com/owner: {label}
+    neuron.aws.com/logical-neuron-core: {core}
 spec:
   schedulerName: {scheduler}
   containers:
@@ -54,6 +57,7 @@ FIELDS = st.fixed_dictionaries(
         "word": QUOTED,
         "variable": st.sampled_from(["RANK", "NEURON_RT_NUM_CORES"]),
         "value": QUOTED,
+        "core": st.sampled_from(['"1"', "'2'", '"3"']),
         "count": st.sampled_from(["4", '"4"', "7", "1"]),
     }
 )
@@ -62,7 +66,7 @@ FIELDS = st.fixed_dictionaries(
 def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
-            patch.setattr(shapes.Look, "at", lambda _: None)
+            patch.setattr(yaml_items.Look, "at", lambda _: None)
         done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium()))
         printed = "".join(as_yaml(done.changes, lambda _: None))
     return printed, [str(each) for each in done.notices], done.refused, done.left
@@ -71,7 +75,7 @@ def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
 def validated(text: str, *, recognise: bool) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
-            patch.setattr(shapes.Look, "at", lambda _: None)
+            patch.setattr(yaml_items.Look, "at", lambda _: None)
         return list(validate_sources([source("f.yaml", text, kept=0)], FileContext(trainium())).located)
 
 
@@ -97,6 +101,7 @@ SAME = {
     "scheduler": "my-scheduler",
     "container": "main",
     "variable": "RANK",
+    "core": '"1"',
     "count": "4",
 }
 
@@ -118,17 +123,16 @@ def test_replicas_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(f"name: p-{n}\n" in printed and f'"w{n}"' in printed for n in range(50))
 
 
-def test_the_number_of_recorded_shapes_is_bounded() -> None:
+def test_the_number_of_recorded_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_items, "_MOST", 2048)
     kept = shapes.Shapes[None]()
     text = "".join(f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a{n}b}}\n" for n in range(3000))
     for document in source("f", text, kept=0).documents:
-        look = shapes.Look.at(document.text)
+        look = yaml_items.Look.at(document.text)
         assert look is not None
-        assert document.root is not None
-        (manifest,) = manifests(document)
-        kept.record(look, document.root, manifest, (), None)
-    assert len(kept._results) <= 1025
+        kept.record(look, document, list(manifests(document)), (), None)
+    assert 0 < len(kept._results._results) <= 2048
 
 
 def test_a_long_document_is_not_compared() -> None:
-    assert shapes.Look.at("a: " + "b" * 20_000) is None
+    assert yaml_items.Look.at("a: " + "b" * 20_000) is None

@@ -394,3 +394,94 @@ def test_cores_become_devices_and_the_difference_is_told() -> None:
     assert [(str(ref), before, now) for ref, before, now in found.sizes] == [
         ("ReplicaSet team-a/serve", "6 cores", "4 devices")
     ]
+
+
+@pytest.mark.parametrize(("kind", "devices"), [("trn2.48xlarge", "1 device"), ("trn1.32xlarge", "2 devices")])
+def test_the_node_that_takes_a_pod_decides_how_many_devices_cores_become(kind: str, devices: str) -> None:
+    cores = node("n1")
+    cores["status"]["allocatable"]["aws.amazon.com/neuroncore"] = "32"
+    serve = pods("serve", "n1", count=4, resource="aws.amazon.com/neuroncore")
+    found = rehearsal(cores, *driver_nodes("d", kind=kind), *serve)
+    assert after(found) == {"team-a/serve-0": "d"}
+    assert [(before, now) for _, before, now in found.sizes] == [("4 cores", devices)]
+
+
+@pytest.mark.parametrize("uid", ["another", ""])
+def test_owners_are_found_by_kind_and_name_where_the_dump_has_another_uid_or_none(uid: str) -> None:
+    template = {"spec": pods("web", "")[0]["spec"]}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "of-another-cluster"}
+    above: list[Object] = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {
+                "name": "web",
+                "namespace": "team-a",
+                "uid": uid and f"{uid}-{kind}",
+                "ownerReferences": owners,
+            },
+            "spec": {"replicas": 2, "template": template},
+        }
+        for kind, owners in (("Deployment", []), ("ReplicaSet", [{**owner, "controller": True}]))
+    ]
+    found = rehearsal(node("n1"), node("n2", "b"), *above, *pods("web", "n1", "n1"))
+    assert [(str(each), str(each.kind.workload)) for each in found.pods] == [
+        ("team-a/web-0", "Deployment team-a/web"),
+        ("team-a/web-1", "Deployment team-a/web"),
+    ]
+    assert not any("without pods now" in each for each in found.unknown)
+
+
+def test_a_job_that_fails_when_it_is_evicted_is_known_by_name_where_its_uid_is_another() -> None:
+    job: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "team-a", "uid": "another"},
+        "spec": {"backoffLimit": 0, "template": {"spec": pods("train", "")[0]["spec"]}},
+    }
+    found = rehearsal(node("n1"), job, *pods("train", "n1", kind="Job"))
+    assert [each.keeps for each in found.pods] == ["its Job train has backoffLimit 0, and fails when it is evicted"]
+
+
+def test_pods_of_one_workload_are_spread_over_nodes_whatever_else_runs_there() -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pods("web", "")[0]["spec"]}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    busy = pods("busy", "n2", namespace="x")[0]
+    busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "16"}}
+    for kind, taken in (("Deployment", ["n1", "n2"]), ("Job", ["n1", "n1"])):
+        group = "apps/v1" if kind == "Deployment" else "batch/v1"
+        made = spec if kind == "Deployment" else {"parallelism": 2, "completions": 2, "template": template}
+        web = {"apiVersion": group, "kind": kind, "metadata": {"name": "web", "namespace": "team-a"}, "spec": made}
+        scene = gathered(node("n1"), node("n2"), busy, web).scene()
+        assert [each.node for each in scene.pods] == taken
+
+
+@pytest.mark.parametrize(("version", "taken"), [("v1.36.2", "d2"), ("v1.35.6", "d2"), ("v1.34.9", "d1")])
+def test_a_node_where_a_claim_gets_an_earlier_alternative_is_preferred_from_kubernetes_1_35(
+    version: str, taken: str
+) -> None:
+    kind = "inf2.48xlarge"
+    two = pods("two", "n1", count=2, nodeSelector={"node.kubernetes.io/instance-type": kind})
+    one = pods("one", "n1", namespace="x", nodeSelector={"node.kubernetes.io/instance-type": kind}, count=1)
+    busy = pods("busy", "d2", namespace="y")[0]
+    busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "16"}}
+    scene = gathered(
+        node("n1", kind=kind), *driver_nodes("d1", "d2", kind=kind), *two, *one, busy, version=version
+    ).scene()
+    wanted, single = (pod.kind.claims for pod in scene.pods)
+    assert wanted is not None
+    assert single is not None
+    played = scene.played.copy()
+    d1 = played.nodes["d1"]
+    assert d1.model is not None
+    # Only devices 1 and 2 are left: they are no pair of the first alternative.
+    for number in range(12):
+        results = d1.model.allocate(d1, single.claim)
+        assert results is not None
+        d1.add(100 + number, single, results)
+    for number in (1, 2):
+        d1.remove(100 + number)
+    found = played.would_fit(d1, wanted)
+    assert found is not None
+    assert {each.request for each in found} == {"n0/inf2-2"}
+    assert played.place(200, wanted) == taken

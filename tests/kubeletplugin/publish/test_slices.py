@@ -15,7 +15,6 @@ from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
 from neuron.api.nodes import read_node
 from neuron.api.taints import Taint
-from neuron.hardware import windows
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType, Topology
 from tests.kubeletplugin.fakes import NODE, Node
 
@@ -91,15 +90,15 @@ PUBLISHED = {
     "trn2u.48xlarge": COMMON | GROUPS | {"capacityBlockId"},
     "trn3.48xlarge": COMMON | GROUPS,
     "inf2.48xlarge": COMMON
-    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3, 4, 6)}
-    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2", "4_3", "6_1")}
-    | {f"neuron.aws.com/window5_{shift}" for shift in range(5)},
+    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3, 4, 5, 6, 8)}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2")}
+    | {f"neuron.aws.com/window{size}_{shift}" for size in (5, 6) for shift in range(1, 5)},
     "inf2.24xlarge": COMMON
-    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3)}
-    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_0", "4_1", "4_2", "5_0", "5_1")},
+    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3, 4, 5)}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1", "3_2", "4_1", "4_2", "5_1")},
     "inf1.6xlarge": COMMON
-    | {"resource.aws.com/devicegroup2_id"}
-    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_0", "3_1")},
+    | {f"resource.aws.com/devicegroup{size}_id" for size in (2, 3)}
+    | {f"neuron.aws.com/window{window}" for window in ("2_1", "3_1")},
     "inf1.2xlarge": COMMON,
 }
 
@@ -132,8 +131,6 @@ def test_an_undocumented_type_has_no_capacity() -> None:
 def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: InstanceType) -> None:
     for device in publish(tmp_path, entry.name)[-1]["devices"]:
         published = set(device["attributes"]) | set(device["capacity"]) | PLACE
-        if entry.topology not in (Topology.TORUS, Topology.SINGLE, Topology.SWITCH) and entry.devices:
-            published |= windows.attributes(windows.Line(entry.devices, wraps=True), 0).keys()
         assert len(published) <= 32, sorted(published)
 
 
@@ -297,7 +294,7 @@ def values(content: dict[str, Any], attribute: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "attribute", "expected"),
     [
-        ("inf1.6xlarge", "neuron.aws.com/window3_0", "0 0 0 -"),
+        ("inf1.6xlarge", "resource.aws.com/devicegroup3_id", "0 0 0 -"),
         ("inf1.6xlarge", "neuron.aws.com/window3_1", "- 1 1 1"),
         ("inf2.24xlarge", "neuron.aws.com/window2_1", "- 1 1 3 3 -"),
         ("inf2.48xlarge", "neuron.aws.com/window2_1", "11 1 1 3 3 5 5 7 7 9 9 11"),

@@ -16,6 +16,7 @@ from conversion.claims.placement_options import Option, shares_in_one_place
 from conversion.claims.planning import plan
 from neuron.allocator.search_cost import ANY, MOST_STEPS, Choice, steps, tries
 from neuron.hardware.instances import Catalogue, InstanceType
+from tests.support.allocations import claim_of, node_of
 
 RING, CHAIN, GROUPS = "inf2.48xlarge", "inf1.24xlarge", "trn1.32xlarge"
 
@@ -118,7 +119,7 @@ def test_a_large_claim_of_one_container_is_always_divided(name: str, counts: tup
 
 @pytest.mark.parametrize(
     ("name", "count", "starts"),
-    [(RING, 8, 8), (RING, 11, 8), (CHAIN, 9, 8), (CHAIN, 11, 6), (CHAIN, 13, 4), (CHAIN, 14, 3), (CHAIN, 15, 2)],
+    [(RING, 8, 8), (RING, 10, 8), (CHAIN, 9, 8), (CHAIN, 11, 6), (CHAIN, 13, 4), (CHAIN, 14, 3), (CHAIN, 15, 2)],
 )
 def test_a_large_run_is_its_common_devices_and_the_rest(name: str, count: int, starts: int) -> None:
     line = entry(name).line
@@ -133,6 +134,18 @@ def test_a_large_run_is_its_common_devices_and_the_rest(name: str, count: int, s
     assert windows == [frozenset(line.window(count, start)) for start in range(starts)]
     assert all(len(part) == 1 for part in parts[:-1])
     assert len(core) == count - starts + 1
+
+
+@pytest.mark.parametrize("orders", [True, False])
+@pytest.mark.parametrize("left_out", range(12))
+def test_all_devices_of_a_ring_but_one_are_found_whichever_is_in_use(left_out: int, orders: bool) -> None:
+    made = make_claim(asks([11]), [entry(RING, orders=orders)], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(made, Claim)
+    assert not made.warnings
+    results = node_of(entry(RING), busy={left_out}).allocate(claim_of(made.template.spec))
+    assert results is not None
+    assert {int(each.device[1:]) for each in results} == set(range(12)) - {left_out}
+    assert node_of(entry(RING), busy={left_out, (left_out + 5) % 12}).allocate(claim_of(made.template.spec)) is None
 
 
 @pytest.mark.parametrize("counts", [(5, 5), (4, 4, 3), (6, 5)])

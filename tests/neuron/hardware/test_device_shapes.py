@@ -278,7 +278,7 @@ class TestIndex:
         name = "resource.aws.com/devicegroup8_id"
         assert INDEX.groups(INDEX.everything, name, TRN2) == 8
         assert INDEX.groups(INDEX.everything, qualified("networkNodeLayer1"), TRN2) == 16
-        assert INDEX.groups(INDEX.everything, name, "inf2.48xlarge") == 0
+        assert INDEX.groups(INDEX.everything, "resource.aws.com/devicegroup16_id", "inf2.48xlarge") == 0
 
     def test_a_device_is_in_the_groups_of_all_values_of_a_list(self) -> None:
         group = names.device_group_attribute(4)

@@ -35,7 +35,7 @@ def is_run(line: Line, ids: list[int]) -> bool:
 def test_devices_of_one_value_are_one_window_or_one_device(line: Line) -> None:
     for size, shifts in windows.published_shifts(line).items():
         for shift in shifts:
-            for members in sets(line, windows.attribute(size, shift, line.devices)).values():
+            for members in sets(line, windows.attribute(size, shift)).values():
                 assert len(members) in (1, size)
                 assert is_run(line, members)
 
@@ -43,15 +43,9 @@ def test_devices_of_one_value_are_one_window_or_one_device(line: Line) -> None:
 @given(LINES)
 def test_every_device_has_every_window_attribute(line: Line) -> None:
     published = {
-        windows.attribute(size, shift, line.devices)
-        for size, shifts in windows.published_shifts(line).items()
-        for shift in shifts
+        windows.attribute(size, shift) for size, shifts in windows.published_shifts(line).items() for shift in shifts
     }
     assert len(published) <= windows.MOST_ATTRIBUTES
-    common = {name for shifts in windows.common_names(line).values() for name in shifts}
-    assert len(common) <= windows.MOST_COMMON
-    assert common.isdisjoint(published)
-    published |= common
     for device_id in range(line.devices):
         assert set(windows.attributes(line, device_id)) == published
 
@@ -108,27 +102,31 @@ def test_a_chain_has_no_window_over_its_end_and_a_ring_has() -> None:
     assert joins_ends(Line(12, wraps=True))
 
 
-def test_sizes_that_divide_the_node_have_the_names_of_groups() -> None:
-    assert windows.attribute(4, 0, 12) == "resource.aws.com/devicegroup4_id"
-    assert windows.attribute(4, 1, 12) == "neuron.aws.com/window4_1"
-    assert windows.attribute(5, 0, 12) == "neuron.aws.com/window5_0"
+def test_the_first_shift_has_the_name_of_groups() -> None:
+    assert windows.attribute(4, 0) == "resource.aws.com/devicegroup4_id"
+    assert windows.attribute(4, 1) == "neuron.aws.com/window4_1"
+    assert windows.attribute(5, 0) == "resource.aws.com/devicegroup5_id"
 
 
-def test_a_long_line_has_the_names_of_the_ring_for_sizes_of_which_it_lacks_windows() -> None:
-    chain, ring = Line(16, wraps=False), Line(12, wraps=True)
-    assert windows.common_names(ring) == {}
-    assert windows.common_names(chain) == {6: {"resource.aws.com/devicegroup6_id": 0, "neuron.aws.com/window6_1": 1}}
-    assert {name for name in windows.attributes(chain, 0) if "6" in name} - {"neuron.aws.com/window6_0"} == {
-        name for name in windows.attributes(ring, 0) if "6" in name
-    }
-    own, common = windows.attributes(chain, 3)["neuron.aws.com/window6_0"], "resource.aws.com/devicegroup6_id"
-    assert windows.attributes(chain, 3)[common] == own
+@pytest.mark.parametrize("line", INF)
+def test_every_window_can_be_listed_except_more_than_half_of_the_ring(line: Line) -> None:
+    for size in range(2, line.devices):
+        found = windows.placements(line, size)
+        reachable = {frozenset(ids) for placement in found for ids in windows.allowed(line, size, placement)}
+        missing = len(line.starts(size)) - len(reachable)
+        assert missing == (4 if line.wraps and size > 6 else 0)
+
+
+@pytest.mark.parametrize("line", INF)
+def test_lines_have_the_names_of_the_groups_of_trainium(line: Line) -> None:
+    named = {size for size in (4, 8, 16) if size < line.devices}
+    assert {names.device_group_attribute(size) for size in named} <= windows.attributes(line, 0).keys()
 
 
 def test_a_missing_link_excludes_a_window() -> None:
     line = Line(6, wraps=False)
     links = {(a, b) for a, b in itertools.pairwise(range(6))} - {(2, 3)}
-    assert sorted(sets(line, windows.attribute(2, 0, 6), links).values()) == [[0, 1], [2], [3], [4, 5]]
+    assert sorted(sets(line, windows.attribute(2, 0), links).values()) == [[0, 1], [2], [3], [4, 5]]
 
 
 def test_alternatives_by_id_begin_at_the_ends() -> None:
@@ -136,7 +134,7 @@ def test_alternatives_by_id_begin_at_the_ends() -> None:
     assert by_id[:2] == [Placement(ids=tuple(range(7))), Placement(ids=tuple(range(5, 12)))]
 
 
-@pytest.mark.parametrize(("size", "alternatives"), [(3, 3), (5, 7), (6, 8), (8, 8), (11, 8)])
+@pytest.mark.parametrize(("size", "alternatives"), [(3, 3), (4, 6), (5, 7), (6, 7), (8, 8), (11, 8)])
 def test_a_size_has_as_many_alternatives_as_the_api_allows(size: int, alternatives: int) -> None:
     assert len(windows.placements(Line(12, wraps=True), size)) == alternatives
 
@@ -160,7 +158,7 @@ def test_adjacent_windows_have_devices_in_common(line: Line, size: int, alternat
 
 def test_a_chain_whose_ends_are_linked_has_a_window_across_them() -> None:
     chain = Line(6, wraps=False)
-    name = windows.attribute(2, 1, 6)
+    name = windows.attribute(2, 1)
     links = {(index, index + 1) for index in range(5)}
     assert sorted(sets(chain, name, links).values()) == [[0], [1, 2], [3, 4], [5]]
     for ends in ((5, 0), (0, 5)):

@@ -4,6 +4,10 @@ import pytest
 
 from tests.policies.policy_files import policy, problems
 
+TEMPLATE = (
+    "{apiVersion: resource.k8s.io/v1, metadata: {name: xl}, spec: {spec: {devices: {requests:"
+    " [{name: r, exactly: {deviceClassName: neuron.aws.com, count: 16}}]}}}}"
+)
 SPEC = """
 validations:
 - expression: "authorizer.group('apps').resource('deployments').namespace('lab').check('create').allowed()"
@@ -32,7 +36,7 @@ def test_answers(access: str, expect: str) -> None:
 @pytest.mark.parametrize(
     ("access", "message"),
     [
-        ("", "only a cluster knows the permissions of its users, and this is evaluated without one"),
+        ("", "is not known, because there is no API server to ask here: in a test, give the answer in `access`"),
         (
             "access: [{verb: get, allowed: true}]",
             "the test has no answer for 'create' on 'deployments.apps' (namespace 'lab'): add it to access",
@@ -44,11 +48,17 @@ def test_a_missing_answer(access: str, message: str) -> None:
     assert message in found
 
 
-@pytest.mark.parametrize("kind", ["ConversionPolicy", "SchedulingHintPolicy"])
-def test_policies_for_conversion_have_no_authorizer(kind: str) -> None:
-    mode = "\n  mode: convert" if kind == "ConversionPolicy" else "\n  tolerations: {action: 'Off'}"
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("ConversionPolicy", "order: 1\n  mode: convert"),
+        ("SchedulingHintPolicy", "order: 1\n  tolerations: {action: 'Off'}"),
+        ("ClaimTemplate", f"version: 1\n  template: {TEMPLATE}"),
+    ],
+)
+def test_policies_for_conversion_have_no_authorizer(kind: str, setting: str) -> None:
     (found,) = problems(
-        f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {kind}\nmetadata: {{name: p}}\nspec:\n  order: 1{mode}\n"
+        f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: {kind}\nmetadata: {{name: p}}\nspec:\n  {setting}\n"
         "  match: {conditions: [{name: a, expression: \"authorizer.path('/').check('get').allowed()\"}]}\n"
     )
     assert "'authorizer' is not known here: only conditions, variables, validations" in found

@@ -12,7 +12,7 @@ import pytest
 from policies.files.case_time import CASE_SECONDS, CaseTime, SupersededError
 from policies.files.folders import PolicyError
 from policies.files.loader import load
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 POLICY = """
@@ -99,7 +99,7 @@ def test_a_cancelled_load_ends() -> None:
 
 def opened(folder: Path, step: float) -> PolicyStore:
     ticks = ticking(step)
-    return PolicyStore.open(folder, lambda: NOW, clock=lambda: next(ticks))
+    return PolicyStore.open(folder, StoreOptions(lambda: NOW, clock=lambda: next(ticks)))
 
 
 def test_a_reload_leaves_out_a_file_whose_cases_take_too_long(tmp_path: Path) -> None:

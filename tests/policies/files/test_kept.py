@@ -11,7 +11,7 @@ import pytest
 
 from policies.files.folders import PolicyError
 from policies.files.kept import LARGEST_KEPT, FolderKeeper, KeepError, KeptSet, kept_set, pack, unpack
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from tests.policies.files.test_store import NOW, names, nothing, watched, write
 
 EARLIER = NOW - dt.timedelta(days=3)
@@ -35,7 +35,7 @@ class MemoryKeeper:
 def opened(
     folder: Path, kept: KeptSet | None, keeper: MemoryKeeper | None = None, *, together: bool = False
 ) -> PolicyStore:
-    return PolicyStore.open(folder, lambda: NOW, together=together, kept=kept, keeper=keeper)
+    return PolicyStore.open(folder, StoreOptions(lambda: NOW, together, keeper=keeper), kept)
 
 
 @pytest.fixture

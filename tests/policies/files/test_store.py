@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from policies.files.loader import PolicyError
-from policies.files.store import PolicyStore, fingerprint
+from policies.files.store import PolicyStore, StoreOptions, fingerprint
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 POLICY = """
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, *, together: bool = False) -> PolicyStore:
-    return PolicyStore.open(folder, lambda: NOW, together=together)
+    return PolicyStore.open(folder, StoreOptions(lambda: NOW, together))
 
 
 def names(store: PolicyStore) -> list[str]:

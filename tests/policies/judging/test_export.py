@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubecel_tests.evaluating import value
 from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, to_vap
 from policies.judging.inlining import literal
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import of_object
-from tests.kubecel.evaluating import value
 from tests.policies.policy_files import POD, loaded, policy
 from tests.policies.test_packs import PACKS
 

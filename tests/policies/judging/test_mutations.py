@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.cases import run_cases
 from policies.judging.evaluate import TakesLongError, TimeLimit
 from policies.judging.explain import explain
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.subjects import RequestContext, of_object
 from policies.patching.differences import difference
-from tests.kubecel.evaluating import frozen_clock
 from tests.policies.policy_files import POD, loaded, problems
 from tests.support.mutating_policies import CASES, configuration, generated, json_patch, objects, policy
 from tests.webhook.reviews.test_policed import NOW

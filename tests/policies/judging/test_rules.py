@@ -15,8 +15,8 @@ from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelTypeError
 from kubecel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, record
 from kubecel.values import Duration, Optional, Timestamp, UInt
+from kubecel_tests.evaluating import ENGINE, compiled, frozen_clock, value
 from neuron.findings import did_you_mean
-from tests.kubecel.evaluating import ENGINE, compiled, frozen_clock, value
 
 POD: dict[str, Any] = {
     "metadata": {"name": "train", "labels": {"app": "train"}},
@@ -218,7 +218,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_importing_the_engine_loads_no_parser() -> None:
-    assert loaded_after("import kubecel.compile, policies.selectors.devices, policies.selectors.analysis") == set()
+    assert loaded_after("import kubecel.compile, kubecel.devices, policies.selectors.analysis") == set()
 
 
 def test_compiling_loads_the_grammar_but_never_the_interpreter_of_cel_python() -> None:

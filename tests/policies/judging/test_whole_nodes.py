@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kubecel.budget import SELECTOR_LIMITS, Budget
 from kubecel.compile import Cel
+from kubecel.devices import compile_selector, device_activation, matches
 from kubecel.errors import CelError
 from neuron import names
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
@@ -17,7 +18,6 @@ from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.whole_nodes import WholeNodes
-from policies.selectors.devices import compile_selector, device_activation, matches
 
 D = 'device.attributes["neuron.aws.com"]'
 ULTRASERVER = "trn2u.48xlarge"

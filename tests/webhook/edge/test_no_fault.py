@@ -14,7 +14,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import ClusterLookups
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from tests.support.serving import Client, Running, serving
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
@@ -113,7 +113,7 @@ def running(
     if request.param == "policed":
         folder = tmp_path_factory.mktemp("policies")
         (folder / "all.yaml").write_text(POLICIES)
-        store = PolicyStore.open(folder, lambda: dt.datetime.now(dt.UTC))
+        store = PolicyStore.open(folder, StoreOptions(lambda: dt.datetime.now(dt.UTC)))
         metrics = PolicyMetrics(store)
         CollectorRegistry().register(metrics)
         reviewers = {

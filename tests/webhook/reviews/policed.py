@@ -17,7 +17,7 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from policies.applying.knowledge import ClusterLookups, FindClaims, find_nothing
 from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
@@ -93,7 +93,7 @@ def reviewer(
     allowance: Allowance | None = None,
     clock: Clock = time.perf_counter,
 ) -> PolicedValidator:
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(found, {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(found, {}), (), frozenset())
     make: Callable[[PolicySet], Reviewer] = lambda _: inner or Answering(None)  # noqa: E731
     view = cluster or Cluster()
     metrics = PolicyMetrics(store)
@@ -124,7 +124,7 @@ def many_names(count: int) -> dict[str, Any]:
 
 
 def mutated(text: str, data: Mapping[str, Any], lane: Lane | None = None) -> Decision:
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(text), {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(written(text), {}), (), frozenset())
     mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates(), lane)
     return asyncio.run(mutator.review(sent({**data, "apiVersion": "v1", "kind": "Pod"})))
 

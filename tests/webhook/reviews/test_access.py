@@ -12,7 +12,7 @@ from conversion.patches.decision import Decision
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ClusterLookups, review_nothing
 from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import json_patch
@@ -48,7 +48,7 @@ class Cluster:
 
 
 def judged(*texts: str, cluster: Cluster | None = None, lane: Lane | None = None, data: Any = POD) -> Decision:
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(*texts), {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(written(*texts), {}), (), frozenset())
     look_up = review_nothing if cluster is None else cluster.review
     execution = Execution() if lane is None else Execution(lane=lane)
     validator = PolicedValidator(
@@ -152,7 +152,7 @@ def test_a_mutating_policy_asks_before_and_after_conversion() -> None:
     expression = f"{MAY_CREATE} ? [JSONPatch{{op: 'add', path: '/metadata/labels', value: {value}}}] : []"
     cluster = Cluster()
     policies = written(text(json_patch(expression, reinvocationPolicy="IfNeeded")))
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(policies, {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(policies, {}), (), frozenset())
     mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates(), review=cluster.review)
     neuron = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(neuron, userInfo=USER)))

@@ -10,7 +10,7 @@ import pytest
 from cluster.store import Store
 from neuron.api.claim_reader import read_claim
 from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
@@ -86,7 +86,7 @@ def test_a_forged_record_does_not_hide_devices_from_the_limit(record: str) -> No
 
 def test_the_devices_of_a_genuine_record_count() -> None:
     templates = MemoryTemplates()
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(PolicySet(), {}), (), frozenset())
     mutator = SteeredMutator(trainium(), store, Store(), templates)
     data = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
     decision = asyncio.run(mutator.review(sent(data)))
@@ -107,7 +107,7 @@ def test_the_devices_of_a_genuine_record_count() -> None:
 def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     mutator = SteeredMutator(
         trainium(),
-        PolicyStore(Path("policies"), lambda: NOW, Loaded(PolicySet(), {}), ()),
+        PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(PolicySet(), {}), (), frozenset()),
         Store(),
         MemoryTemplates(),
     )

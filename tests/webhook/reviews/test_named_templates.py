@@ -116,8 +116,7 @@ def test_another_template_wins_and_the_pod_says_so(
     if cached:
         store.others["team-a", "xl-trn2"] = version
     else:
-        store.refusal = OtherTemplateError(Finding("NEU721", "", "", ""), 409, "Conflict")
-        store.refusal.version = version
+        store.refusal = OtherTemplateError(Finding("NEU721", "", "", ""), version)
     manifest = named(annotations=annotations) if annotations else named()
     decision = review(manifest, store)
     assert (store.made, decision.allowed) == ({}, True)

@@ -15,7 +15,7 @@ from conversion.objects import wire
 from policies.applying.knowledge import ClusterLookups
 from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
@@ -146,7 +146,7 @@ def test_any_type_at_any_field_is_answered(request: wire.AdmissionRequest) -> No
     def validator(found: PolicySet) -> Reviewer:
         return Validator(trainium(), found.catalogue, Cluster())
 
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(EVERYTHING, {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(EVERYTHING, {}), (), frozenset())
     lookups, metrics = ClusterLookups(Cluster()), PolicyMetrics(store)
     judge = PolicedValidator(validator, store, lookups, frozenset(), metrics, lambda: NOW)
     decision = asyncio.run(judge.review(request))

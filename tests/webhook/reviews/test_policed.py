@@ -18,7 +18,7 @@ from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import ClusterLookups
 from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
 from webhook.edge import reviews
@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, *texts: str, answer: Decision | None = None, excluded: frozenset[str] = frozenset()) -> None:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
         self.now = NOW
-        self.store = PolicyStore(Path("policies"), lambda: NOW, Loaded(load(files), {}), ())
+        self.store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(load(files), {}), (), frozenset())
         self.metrics = PolicyMetrics(self.store)
         self.catalogues: list[Catalogue] = []
         self.inner = Answering(answer)

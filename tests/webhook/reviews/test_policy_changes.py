@@ -11,7 +11,7 @@ import pytest
 from cluster.store import Store
 from conversion.patches.decision import Decision
 from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import configuration, json_patch
@@ -32,7 +32,7 @@ NEURON = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}
 
 
 def mutator(*texts: str, **parts: Any) -> SteeredMutator:
-    store = PolicyStore(Path("policies"), lambda: NOW, Loaded(written(*texts), {}), ())
+    store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(written(*texts), {}), (), frozenset())
     return SteeredMutator(trainium(), store, Store(), MemoryTemplates(), metrics=PolicyMetrics(store), **parts)
 
 

@@ -17,7 +17,7 @@ from conversion.asks.conversion_context import ConversionOptions
 from conversion.patches.decision import Decision
 from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore
+from policies.files.store import PolicyStore, StoreOptions
 from runtime.startup import StartupError
 from tests.support.serving import Client, Process, eventually, review
 from webhook.edge import reviews
@@ -67,7 +67,7 @@ class Bench:
         files = {f"{at}.yaml": text.encode() for at, text in enumerate(texts)}
         now = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
         self.templates = MemoryTemplates()
-        self.store = PolicyStore(Path("policies"), lambda: now, Loaded(load(files), {}), ())
+        self.store = PolicyStore(Path("policies"), StoreOptions(lambda: now), Loaded(load(files), {}), (), frozenset())
         self.mutator = SteeredMutator(ConversionOptions(), self.store, Store(), self.templates)
 
     def mutate(self, body: dict[str, Any], namespace: str = "default") -> Decision:
