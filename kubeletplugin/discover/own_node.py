@@ -101,6 +101,11 @@ class OwnNode(Changing):
     async def _failed(self, error: KubeError) -> None:
         self._metrics.failed("node")
         _log.warning("the node cannot be watched", extra={"error": str(error)})
+        # A role of an older version lets the driver get its Node and not watch it.
+        try:
+            await self.read()
+        except KubeError as unread:
+            _log.warning("the node cannot be read", extra={"error": str(unread)})
 
     def _take(self, node: JsonObject) -> NodeState:
         version = version_of(node)

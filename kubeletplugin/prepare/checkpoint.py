@@ -14,6 +14,8 @@ from kubeletplugin.ports import JsonObject
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"
+API_VERSION_SHARES: Final = "checkpoint.neuron.aws.com/v2"
+"""Version of a checkpoint with shares: a driver that does not know shares would read it as one of whole devices."""
 KIND: Final = "NeuronCheckpoint"
 _BEFORE: Final = "-before"
 """End of the UID under which devices of a claim are held after its end."""
@@ -86,8 +88,8 @@ class PreparedClaim:
         allocation: digest of the prepared allocation; if it differs, the claim is prepared again.
         devices: in the order of the allocation.
         environment: variables of the containers, by request without its alternative.
-        metadata: of the devices for the containers (KEP-5304), by the same.
-        number: of the preparation that decided it; containers name it.
+        metadata: of the devices for the containers (KEP-5304), by the same; empty in older checkpoints.
+        number: of the preparation that decided it; containers name it. 0 in older checkpoints.
         asked: of the last preparation, also of one that repeated the answer.
     """
 
@@ -236,15 +238,18 @@ def encode(checkpoint: Checkpoint) -> bytes:
     data = msgspec.json.encode(
         _Data(checkpoint.boot_id, claims, checkpoint.incomplete, checkpoint.count), order="sorted"
     )
-    return msgspec.json.encode(_File(API_VERSION, KIND, _checksum(data), msgspec.Raw(data)))
+    shared = any(device.share is not None for claim in claims for device in claim.devices)
+    version = API_VERSION_SHARES if shared else API_VERSION
+    return msgspec.json.encode(_File(version, KIND, _checksum(data), msgspec.Raw(data)))
 
 
 def decode(content: bytes) -> Checkpoint:
     """Read the file's content. Raises DamagedCheckpointError."""
     try:
         version = msgspec.json.decode(content, type=_CheckpointVersion).api_version
-        if version != API_VERSION:
-            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {API_VERSION} only")
+        if version not in (API_VERSION, API_VERSION_SHARES):
+            known = f"{API_VERSION} and {API_VERSION_SHARES}"
+            raise DamagedCheckpointError(f"it has apiVersion {version!r}, and this driver knows {known} only")
         file = msgspec.json.decode(content, type=_File)
         if file.kind != KIND:
             raise DamagedCheckpointError(f"it has kind {file.kind!r}, not {KIND}")

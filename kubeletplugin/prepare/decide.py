@@ -7,6 +7,7 @@ it or if another prepared claim holds what it needs.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -110,10 +111,20 @@ class Others:
         return next((share.cores or () for share in mine if share is not None and share.id == share_id), ())
 
 
+_SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
+_WHOLE_DEVICE: Final = tuple(name for name in _SHARED_DEVICE if name not in ("share_id", "cores"))
+
+
 def allocation_digest(claim: AllocatedClaim) -> str:
-    """A digest of the allocated devices and their configs."""
-    content = msgspec.json.encode((claim.devices, claim.configs))
+    """A digest of the allocated devices and their configs; for claims without shares, that of older versions."""
+    devices = [_content(device) for device in claim.devices]
+    content = msgspec.json.encode((devices, [dataclasses.asdict(entry) for entry in claim.configs]))
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _content(device: AllocatedDevice) -> dict[str, object]:
+    fields = _WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE
+    return {name: getattr(device, name) for name in fields}
 
 
 def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:

@@ -33,12 +33,10 @@ class Told:
     Attributes:
         containers: what runs, with its variables.
         by_status: variables in `status.devices`, by UID. Everything that may write this status can choose them.
-        complete: whether all containers are known.
     """
 
     containers: tuple[ProcessUse, ...] = ()
     by_status: Mapping[str, Variables] = dataclasses.field(default_factory=dict)
-    complete: bool = False
 
     def named(self, uid: str) -> Iterator[tuple[ProcessUse, ClaimFile]]:
         """The containers that name a claim, and how; the last preparation last."""
@@ -58,10 +56,6 @@ class Told:
     def rank(self, uid: str) -> tuple[bool, bool]:
         """The order in which claims are restored, best known first."""
         return not any(self.named(uid)), uid not in self.by_status
-
-    def may_run(self, uid: str) -> bool:
-        """Whether containers of the claim may run."""
-        return not self.complete or any(self.named(uid))
 
     def number(self, claim: PreparedClaim) -> int | None:
         """The preparation of a restored claim: that of the containers that have its devices and cores."""
@@ -105,7 +99,7 @@ def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> Prep
             device = undecided_device(each.request, each.device, each.pool, None, view)
             value = variables.get(each.parent_request, {}).get(names.ENV_VISIBLE_CORES, "")
             mine = {core for other in found if other.indices == device.indices for core in other.cores or ()}
-            share = _share(claim, each, each.share_id, device, read_visible_cores(value), mine, view)
+            share = _share(claim, each, device, read_visible_cores(value), mine, view)
             found += [dataclasses.replace(device, share=share)] if share is not None else []
     return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(found))
 
@@ -113,7 +107,6 @@ def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> Prep
 def _share(
     claim: AllocatedClaim,
     result: AllocatedDevice,
-    share_id: str,
     device: PreparedDevice,
     visible: Collection[int],
     mine: Collection[int],
@@ -124,7 +117,7 @@ def _share(
     Args:
         mine: physical cores of the device that earlier shares of the claim have.
     """
-    size = core_size(claim, device.request, view)
+    share_id, size = result.share_id or "", core_size(claim, device.request, view)
     try:
         amount = share_amount(result, view)
     except PrepareError:

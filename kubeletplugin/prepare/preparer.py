@@ -263,7 +263,7 @@ class Preparer:
             aside, self._damaged = self._store.set_aside()
             self._problems.append(
                 f"The checkpoint {self._store.path} is damaged: {error}. It was copied to {aside}, and the state is "
-                "rebuilt from the CDI specs and the API server."
+                "rebuilt from the CDI specs, the kubelet and the API server."
             )
             return self._rebuild()
         if checkpoint is None:
@@ -348,16 +348,20 @@ def _restored(
         None if it holds no device, or if others hold its devices.
     """
     as_it_was = as_told(claim, told.variables(claim.uid) or {}, view)
+    # A claim whose cores nobody tells does not keep another from those that it is told to have.
+    known = (
+        dataclasses.replace(each, devices=tuple(device for device in each.devices if not device.in_doubt))
+        for each in others.claims
+    )
     try:
-        found = decide(claim, view, dataclasses.replace(others, claims=(*others.claims, as_it_was)))
+        found = decide(claim, view, dataclasses.replace(others, claims=(*known, as_it_was)))
     except PrepareError as error:
         # With adminAccess it holds no device. Else, as while nodes elect, its pod may use them.
         lost = any(device.admin_access for device in claim.devices)
         lost = lost or (isinstance(error, DeviceHeldError) and others.hold(used))
         return None if lost else used, f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}"
-    # Its containers may run with other cores than those that are free now.
-    known = not told.may_run(claim.uid) or _cores(found) == _cores(as_it_was)
-    return found if known else undecided(claim, view), ""
+    # Its containers may have other cores than those that are free now.
+    return found if _cores(found) == _cores(as_it_was) else undecided(claim, view), ""
 
 
 def _cores(claim: PreparedClaim) -> dict[tuple[str, str], tuple[int, ...] | None]:

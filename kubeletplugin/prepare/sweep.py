@@ -1,8 +1,8 @@
 """Releases claims that no longer exist, and restores claims that a lost state had.
 
 The kubelet unprepares the claims of its pods. A claim without an object that it did not unprepare is released only if
-nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the API
-server, to the kubelet and to the containers themselves.
+nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the kubelet,
+to the containers themselves, and to the API server.
 """
 
 import asyncio
@@ -130,10 +130,10 @@ class Sweeper:
     async def _complete(self) -> Checkpoint:
         """Restore the claims that the kubelet takes for prepared; returns the state with them.
 
-        No other claim matters. A container gets devices only by a CDI spec: if the spec is lost, the kubelet asks for
-        the claim's preparation, unless it has the claim as prepared, and then it lists it. A claim that it has
-        forgotten while a container runs (a pod that was deleted by force) is named by the container. So the driver
-        needs no list of claims: a new node reads none.
+        The driver lists no claims: a cluster may have 100,000, and none of a new node. No other claim matters. A
+        container gets devices only by a CDI spec: if that is lost, the kubelet asks for the claim's preparation, unless
+        it takes the claim for prepared, and then it lists it. Containers whose claim it does not list, because it has
+        forgotten the pod or they are init containers, name it themselves, and hold what they have.
         """
         used, view = await self._usage.listed(), self._node.view()
         claims = sorted({(each.namespace, each.claim) for each in used})
@@ -148,7 +148,7 @@ class Sweeper:
         by_status = {found.uid: variables_in_status(found, body) for found, body in objects.values()}
         told = Told(by_status=by_status)
         try:
-            told = Told(await self._usage.processes(environment=True), by_status, complete=True)
+            told = Told(await self._usage.processes(environment=True), by_status)
         except NoProcessesError as unseen:
             _log.warning("containers cannot be asked for their claims", extra={"error": str(unseen)})
         recovery = await self._driver.in_state(lambda: self._preparer.complete(running, allocated, view, told))

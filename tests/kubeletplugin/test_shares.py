@@ -340,8 +340,7 @@ def _lose(node: Node, *numbers: int) -> None:
 def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
     preparer = inf1.preparer()
     lost = [allocated(number, share(0, 1)) for number in (1, 2)]
-    for claim in lost:
-        preparer.prepare(claim, inf1.view())
+    told = [preparer.prepare(claim, inf1.view()) for claim in lost]
     _lose(inf1, 1, 2)
     again = inf1.preparer()
     again.recover()
@@ -352,6 +351,10 @@ def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
         "device until its pods have ended."
     )
     assert [held(again, number) for number in (1, 2)] == [{"neuron-device-0": None}] * 2
+    for number, [answer] in zip((1, 2), told, strict=True):
+        known = json.loads((inf1.cdi_dir / spec_name(number)).read_text())
+        names = {f"{known['kind']}={each['name']}" for each in known["devices"]}
+        assert set(answer.cdi_device_ids) - names, "the runtime starts no container of it, which would see all cores"
     said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (

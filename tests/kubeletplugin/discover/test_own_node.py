@@ -1,4 +1,4 @@
-"""The driver sees its own Node change at once, also after errors."""
+"""The driver sees its own Node change at once, also after errors and with the rights of an older role."""
 
 import asyncio
 import contextlib
@@ -118,6 +118,22 @@ def test_the_end_of_a_watch_is_followed_by_the_next(api: FakeApi, clock: FakeClo
             assert clock.slept == [1.0], "a server that ends every watch at once is not called in a loop"
 
     asyncio.run(scenario())
+
+
+def test_a_driver_that_may_not_watch_reads_its_node(
+    api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.forbidden = {"follow node"}
+
+    async def scenario() -> None:
+        async with following(api, clock) as own:
+            await until(lambda: own.state is not None)
+            api.change_node(node_object(neuron="16"))
+            await until(lambda: own.state is not None and own.state.legacy)
+            assert clock.slept[:5] == [1, 2, 4, 8, 10]
+
+    asyncio.run(scenario())
+    assert "the node cannot be watched" in caplog.messages
 
 
 def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:

@@ -99,7 +99,8 @@ DAMAGED = {
     "flipped": (encode(CHECKPOINT).replace(b'"ns"', b'"nS"'), "its checksum does not fit its content"),
     "newer": (
         changed(apiVersion="checkpoint.neuron.aws.com/v3"),
-        "it has apiVersion 'checkpoint.neuron.aws.com/v3', and this driver knows checkpoint.neuron.aws.com/v1 only",
+        "it has apiVersion 'checkpoint.neuron.aws.com/v3', and this driver knows checkpoint.neuron.aws.com/v1 and "
+        "checkpoint.neuron.aws.com/v2 only",
     ),
     "nested": (
         b'{"apiVersion":"checkpoint.neuron.aws.com/v1","x":' + b"[" * 100_000,
