@@ -117,7 +117,7 @@ class Preparer:
                 with contextlib.suppress(OSError):
                     self._store.save(checkpoint.with_claim(prepared))
             else:
-                if before is not None and (before.allocation or any(each.share_id for each in claim.devices)):
+                if before is not None and not _is_restored_as(before, claim, view):
                     # It was allocated again, or it was restored without its cores: what its containers have is held
                     # until they have ended.
                     self._specs.remove(claim.uid)
@@ -205,11 +205,16 @@ class Preparer:
             TimeoutError: another instance holds the lock.
         """
         notes, errors = [], []
-        objects = {claim.uid: claim for claim in allocated}
         with self._locked():
             checkpoint = self._load()
             checkpoint = dataclasses.replace(checkpoint, count=max([checkpoint.count, *told.numbers]))
             lost = {claim.uid: claim for claim in running if claim.uid not in checkpoint.claims}
+            # A claim that was allocated again by force has no device that it was not prepared for.
+            objects = {
+                each.uid: each
+                for each in allocated
+                if each.uid not in lost or undecided(each, view).held <= lost[each.uid].held
+            }
             # A claim whose cores are not known comes after those whose cores are.
             for uid in sorted(lost, key=lambda uid: (*told.rank(uid), uid not in objects, uid)):
                 restored, count = lost[uid], checkpoint.count + 1
@@ -324,6 +329,12 @@ def answers(claim: PreparedClaim) -> tuple[DeviceAnswer, ...]:
         )
         for position, device in enumerate(claim.devices)
     )
+
+
+def _is_restored_as(before: PreparedClaim, claim: AllocatedClaim, view: NodeView) -> bool:
+    """Whether a claim, of which a lost state left devices only, has all of them still, and no part of a device."""
+    shares = any(device.share_id for device in claim.devices)
+    return not before.allocation and not shares and before.held <= undecided(claim, view).held
 
 
 def _refuse_unknown(claim: PreparedClaim) -> None:

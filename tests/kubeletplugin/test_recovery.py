@@ -6,10 +6,13 @@ import shutil
 
 import pytest
 
+from kubeletplugin.claim_files import ClaimFile
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
-from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
+from kubeletplugin.prepare.lost_shares import Told
 from kubeletplugin.prepare.preparer import Recovery
 from tests.kubeletplugin.fakes import Node, allocated, devices, restored, result, spec_name, uid
 
@@ -169,8 +172,7 @@ def test_a_damaged_spec_is_kept_until_the_api_server_was_read(torn: Node) -> Non
 def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    running = [PreparedClaim(uid(number), "ns", f"claim-{number}", "", ()) for number in (1, 2)]
-    recovery = preparer.complete(running, [SECOND, FIRST], torn.view())
+    recovery = preparer.complete(restored(torn.view(), SECOND, FIRST), [SECOND, FIRST], torn.view())
     assert recovery.notes[0] == "Claim ns/claim-1 was restored from the API server."
     assert len(recovery.notes) == 2, "the other is the difference from the damaged checkpoint"
     checkpoint = preparer.checkpoint()
@@ -209,6 +211,23 @@ def test_devices_that_the_kubelet_names_are_held_although_the_claim_has_others_b
     preparer.complete([running], [allocated(5, *devices(allocated_to))], busy.view())
     with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim ns/claim-5"):
         preparer.prepare(allocated(6, *devices(3)), busy.view())
+
+
+def test_a_claim_gets_no_device_that_it_was_not_prepared_for_when_it_is_restored(node: Node) -> None:
+    """It was allocated again by force: its container has device 3, and that of a pod that is gone has device 0."""
+    device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
+    running, again = PreparedClaim(uid(5), "ns", "claim-5", "", (device,)), allocated(5, *devices(0))
+    hung = ProcessUse(7, "train", "pod", frozenset({ClaimFile(uid(9), "n0", 2)}), frozenset({0}))
+    preparer = node.preparer()
+    preparer.complete([running], [again], node.view(), Told((hung,)))
+    with pytest.raises(DeviceHeldError, match="neuron-device-0 is still prepared for ResourceClaim") as caught:
+        preparer.prepare(again, node.view())
+    assert caught.value.holder == uid_before(uid(9))
+    assert preparer.release(preparer.checkpoint().claims[uid_before(uid(9))])
+    preparer.prepare(again, node.view())
+    with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim") as caught:
+        preparer.prepare(allocated(6, *devices(3)), node.view())
+    assert caught.value.holder == uid_before(uid(5)), "until its first container has ended"
 
 
 def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -> None:
