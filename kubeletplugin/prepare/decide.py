@@ -80,12 +80,10 @@ class Others:
 
     Attributes:
         claims: all of them; an older state of the claim itself is among them, if it was prepared before.
-        known: False while claims may be missing, because a damaged state is not restored yet.
         number: of this preparation.
     """
 
     claims: Collection[PreparedClaim] = ()
-    known: bool = True
     number: int = 1
 
     def hold(self, claim: PreparedClaim) -> bool:
@@ -313,11 +311,6 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
         )
     held = [*others.on(claim, index), *((each, None) for each in wanted.mine)]
     _refuse_another_size(device, lnc, held)
-    if not others.known:
-        raise DeviceHeldError(
-            f"Device {device.device} is shared, and the driver still restores which cores are in use, because its "
-            "state was damaged. The kubelet tries again by itself."
-        )
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)

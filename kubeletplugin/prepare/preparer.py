@@ -123,8 +123,8 @@ class Preparer:
                     self._specs.remove(claim.uid)
                     checkpoint, before = checkpoint.ended(claim.uid), None
                     self._store.save(checkpoint)
-                known, number = not checkpoint.incomplete, checkpoint.count
-                prepared = decide(claim, view, Others(tuple(checkpoint.claims.values()), known, number=number))
+                others = Others(tuple(checkpoint.claims.values()), number=checkpoint.count)
+                prepared = decide(claim, view, others)
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
                 if before is not None:
@@ -375,8 +375,9 @@ def _restored(
     return found if _cores(found) == _cores(as_it_was) else undecided(claim, view), ""
 
 
-def _cores(claim: PreparedClaim) -> dict[tuple[str, str], tuple[int, ...] | None]:
-    return {(each.request, each.device): each.cores for each in claim.devices if each.share is not None}
+def _cores(claim: PreparedClaim) -> dict[str, tuple[int, ...] | None]:
+    """By the id of the share."""
+    return {each.share.id: each.cores for each in claim.devices if each.share is not None}
 
 
 def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedClaim | None) -> PreparedClaim:

@@ -320,8 +320,8 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_specs_with_the_same_cores(inf1
     said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (
-        "Device neuron-device-0 is shared, and the driver still restores which cores are in use, because its state was "
-        "damaged. The kubelet tries again by itself."
+        "Device neuron-device-0 may be in use: the driver still restores which claims are prepared, because its state "
+        "was lost. The kubelet tries again by itself."
     )
     with pytest.raises(DeviceHeldError) as caught:
         again.prepare(allocated(3, share(0, 1)), inf1.view())
