@@ -12,7 +12,7 @@ from commands.cluster.listing import Object
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
@@ -31,6 +31,7 @@ from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.differences import difference
+from policies.patching.json_patch import patched
 from runtime.text import named
 
 if TYPE_CHECKING:
