@@ -4,8 +4,11 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import orjson
 
 from cluster.store import Store
 from commands.cluster.listing import Object
@@ -334,6 +337,12 @@ def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUs
         yield dataclasses.replace(each, shared_by=group_of(facts.place.template)) if equal else each
 
 
+@functools.lru_cache(maxsize=256)
+def _generated_spec(body: bytes) -> ClaimSpec:
+    """The spec of a generated template, which many pods have."""
+    return claim_spec(orjson.loads(body))
+
+
 def _claims(after: Object, namespace: str, decision: Decision | None, around: PreviewInputs) -> Iterator[ClaimUse]:
     generated = {template.name: template for template in decision.templates} if decision else {}
     for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
@@ -341,7 +350,8 @@ def _claims(after: Object, namespace: str, decision: Decision | None, around: Pr
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if template in generated:
             body = generated[template].spec["spec"]
-            yield ClaimUse(name, "ResourceClaimTemplate", template, claim_spec(body), body, generated=True)
+            read = _generated_spec(orjson.dumps(body))
+            yield ClaimUse(name, "ResourceClaimTemplate", template, read, body, generated=True)
             continue
         kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
         if named:
