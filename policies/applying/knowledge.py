@@ -155,7 +155,7 @@ class DeviceKnower:
         self._nodes = WholeNodes(catalogue)
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
-        self._base = DeviceKnowledge(catalogue, count_pods=pods_of_workload)
+        self._base = DeviceKnowledge(catalogue)
 
     @property
     def base(self) -> DeviceKnowledge:
@@ -190,7 +190,6 @@ class DeviceKnower:
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
             whole_nodes=self._nodes,
-            count_pods=pods_of_workload,
         )
 
     def _has_devices(self, device_class: ClassSpec) -> bool | None:

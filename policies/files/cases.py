@@ -20,7 +20,7 @@ from policies.files.folders import PolicyError
 from policies.judging import device_counts, matching
 from policies.judging.conditions import Failure
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
-from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
+from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, TemplateRule, ValidatingRule
 from policies.judging.subjects import RequestContext, RequestSubject, ask_nobody, of_object
@@ -75,14 +75,12 @@ def run_cases(
     *,
     lapses: bool = False,
     now: Callable[[], dt.datetime] = _now,
-    count_pods: CountPods = no_kind_known,
 ) -> Iterator[CaseResult]:
     """Run every case of one policy. A case without `at` is a request of now.
 
     Args:
         left: returns the seconds that are left for the next case.
         lapses: a case without `at` whose exception has expired passes: a server has to load the file on any day.
-        count_pods: finds the pods of workloads.
     """
     if isinstance(rule, MutatingRule):
         yield from _mutations(rule, clock, left)
@@ -93,7 +91,7 @@ def run_cases(
         wrong = ""
         if isinstance(rule, ValidatingRule):
             if isinstance(case, schema.Case):
-                wrong = _validating(rule, case, subject_of(case, count_pods), clock, limit, (now(), lapses))
+                wrong = _validating(rule, case, subject_of(case), clock, limit, (now(), lapses))
         else:
             wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
             if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
@@ -156,11 +154,11 @@ def _missing(wanted: object, found: object, path: str) -> Iterator[str]:
         yield f"{path} is {json.dumps(found)}, expected {json.dumps(wanted)}"
 
 
-def subject_of(case: schema.Case, count_pods: CountPods = no_kind_known) -> RequestSubject:
+def subject_of(case: schema.Case) -> RequestSubject:
     """The admission request that a case describes."""
     deleted = case.operation == "DELETE"
     data: dict[str, object] = (case.old_object if deleted else case.object) or {}
-    knowledge = _knowledge(case, data, count_pods)
+    knowledge = _knowledge(case, data)
     context = RequestContext(case.namespace_object, case.user_info, case.quotas, knowledge, _asked(case))
     return _subject(case, data, context)
 
@@ -194,7 +192,7 @@ def _asked(case: schema.RequestCase) -> Ask:
     return answer
 
 
-def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountPods) -> DeviceKnowledge:
+def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge:
     """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
@@ -226,7 +224,6 @@ def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountP
         claims=specs["ResourceClaim"],
         record=record,
         recorded_claim=generated[0] if generated else "",
-        count_pods=count_pods,
     )
 
 
@@ -341,13 +338,11 @@ class CaseTime:
         seconds: float = CASE_SECONDS,
         passed: Iterable[str] = (),
         cancelled: Callable[[], bool] = lambda: False,
-        count_pods: CountPods = no_kind_known,
     ) -> None:
         self._clock = clock
         self._left = self._seconds = seconds
         self._until = 0.0
         self._cancelled = cancelled
-        self._count_pods = count_pods
         self.passed = set(passed)
 
     def run(self, rules: Iterable[AnyRule], files: Mapping[str, bytes]) -> None:
@@ -390,7 +385,7 @@ class CaseTime:
         failures: list[PolicyProblem] = []
         for rule in rules:
             left = self._time_left
-            cases = run_cases(rule, self._clock, left, lapses=True, count_pods=self._count_pods)
+            cases = run_cases(rule, self._clock, left, lapses=True)
             for result in cases:
                 spent[name] = spent.get(name, 0.0) + result.seconds
                 if self._cancelled():

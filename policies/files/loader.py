@@ -18,7 +18,6 @@ from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_serve
 from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging import never, type_checks
-from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.matching import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
@@ -60,13 +59,13 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
-def load_folder(folder: Path, *, run_tests: bool = True, count_pods: CountPods = no_kind_known) -> PolicySet:
-    """Read, check, compile and test all policy files in a folder; `count_pods` finds the pods of workloads in cases.
+def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
+    """Read, check, compile and test all policy files in a folder.
 
     Raises:
         PolicyError: a file has a problem.
     """
-    return load(read_folder(folder), run_tests=run_tests, case_time=CaseTime(time.monotonic, count_pods=count_pods))
+    return load(read_folder(folder), run_tests=run_tests)
 
 
 def load(
