@@ -123,7 +123,8 @@ class _PolicyReader:
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
-        self.notes = [_older(older)] if older else []
+        note = f"read as {schema.VAP_API_VERSION}; the API server no longer serves older versions by default."
+        self.notes = [f"{few(older, _MOST_NAMED)}: {note}"] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         self.definitions: list[object] = []
         others: list[PolicyDocument] = []
@@ -185,13 +186,6 @@ class _PolicyReader:
     def of(self, kind: type[Kind]) -> list[tuple[PolicyDocument, Kind]]:
         """The documents of one kind, in the order of files."""
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
-
-
-def _older(files: Sequence[str]) -> str:
-    return (
-        f"{few(files, _MOST_NAMED)}: read as {schema.VAP_API_VERSION}; the API server no longer serves older versions"
-        " by default."
-    )
 
 
 class _Assembly:
@@ -337,7 +331,8 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
-            if policy.spec.binds_claims and not (policy.spec.locked and _binds(policy.spec)):
+            binds = policy.spec.families or policy.spec.logical_neuron_core is not None
+            if policy.spec.binds_claims and not (policy.spec.locked and binds):
                 message = "spec.bindsClaims needs locked, and families or logicalNeuronCore."
                 self._say(document, ("spec", "bindsClaims"), message)
             rules.append(self._compiler(document).pods(policy))
@@ -404,7 +399,3 @@ class _Assembly:
                     f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
                 )
                 self._say(document, ("spec", "unconnected"), message)
-
-
-def _binds(spec: schema.ConversionPolicySpec) -> bool:
-    return bool(spec.families or spec.logical_neuron_core is not None)

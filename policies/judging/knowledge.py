@@ -10,7 +10,7 @@ from conversion.claims.containers import are_devices_of
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
-from neuron.hardware.instances import Catalogue, InstanceType
+from neuron.hardware.instances import Catalogue
 from policies.judging.whole_nodes import WholeNodes
 
 UNKNOWN_NODE: Final = 16
@@ -97,7 +97,10 @@ class Figures:
 def figures(catalogue: Catalogue) -> Figures:
     node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
     cores = {
-        (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))
+        (
+            max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))),
+            () if entry.consecutive else entry.counts,
+        )
         for entry in catalogue
         if entry.cores_per_device and entry.groups_known
     }
@@ -118,7 +121,3 @@ def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
     for name, text in {each for entry in catalogue for each in capacities.quantities(entry).items()}:
         most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
     return most
-
-
-def _counts(entry: InstanceType) -> tuple[int, ...]:
-    return () if entry.consecutive else entry.counts
