@@ -289,8 +289,7 @@ class _Assembly:
         bound = tuple(bindings.get(name, ())) or (Binding("", None, ()),)
         compiler = self._compiler(document)
         rule = compiler.mutating(policy, bound, self._types.shape, tuple(tests.get(name, ())))
-        if not compiler.failed:
-            self._note(document, name, policy.spec)
+        self._note(document, policy, compiler)
         return rule
 
     def _validating(
@@ -309,19 +308,26 @@ class _Assembly:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
         compiler = self._compiler(document)
         rule = compiler.validating(policy, bound)
-        if not compiler.failed:
-            self._note(document, policy.metadata.name, spec)
+        self._note(document, policy, compiler)
         return rule
 
     def _compiler(self, document: PolicyDocument) -> ExpressionCompiler:
         return ExpressionCompiler(self._engine, document, self._sharing, self._problems)
 
-    def _note(self, document: PolicyDocument, name: str, spec: schema.PolicySpec) -> None:
+    def _note(
+        self,
+        document: PolicyDocument,
+        policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy | schema.MutatingAdmissionPolicy,
+        compiler: ExpressionCompiler,
+    ) -> None:
         """Note rules that match nothing, and fields that the matched kinds do not have."""
-        self._notes += never.notes(name, spec.match_constraints.resource_rules)
+        if compiler.failed:
+            return
+        spec: schema.PolicySpec = policy.spec
+        self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
         kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
         params = None if of is None else self._types.named(of.api_version, of.kind)
-        self._notes += type_checks.warnings(self._engine, document, spec, kinds, params)
+        self._notes += type_checks.warnings(self._engine, document, compiler.sources, kinds, params)
 
     # --- pods -----------------------------------------------------------------------------------------------
 
