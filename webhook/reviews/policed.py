@@ -308,7 +308,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
                 code = _STATUS_CODES[reason]
             errors += objections(verdict)
         if "Warn" in actions:
-            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, "Warn")))
+            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, PolicyOutcome.WARN)))
         if "Audit" in actions:
             failures += [{"policy": verdict.rule.name, "message": each.message} for each in verdict.violations]
     errors, warnings = _most(errors), _most(warnings)
