@@ -144,7 +144,9 @@ def _faults(
     differences = differences_by_type(need, mapped.spec, context)
     if differences and all(differences):
         unit = "cores" if names.RESOURCE_NEURONCORE in mapped.resources else "devices"
-        yield f"does not serve a pod that asks for {mapped.amount} {unit}: {_closest(differences)}"
+        # The difference on the first type that the template selects.
+        closest = next((why for why in differences if not why.startswith("it selects")), differences[0])
+        yield f"does not serve a pod that asks for {mapped.amount} {unit}: {closest}"
 
 
 def _errors_of(template: Template, context: ClaimContext) -> Iterator[str]:
@@ -152,8 +154,3 @@ def _errors_of(template: Template, context: ClaimContext) -> Iterator[str]:
     for finding in validate(KIND, API_VERSION, template.spec, context, accepted=False):
         if finding.severity is Severity.ERROR:
             yield f"has an error at {finding.path}: {str(finding).rstrip('.')}"
-
-
-def _closest(differences: Sequence[str]) -> str:
-    """The difference on the first type that the template selects."""
-    return next((why for why in differences if not why.startswith("it selects")), differences[0])

@@ -18,7 +18,6 @@ from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_serve
 from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging import never, type_checks
-from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.matching import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
@@ -60,13 +59,13 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
-def load_folder(folder: Path, *, run_tests: bool = True, count_pods: CountPods = no_kind_known) -> PolicySet:
-    """Read, check, compile and test all policy files in a folder; `count_pods` finds the pods of workloads in cases.
+def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
+    """Read, check, compile and test all policy files in a folder.
 
     Raises:
         PolicyError: a file has a problem.
     """
-    return load(read_folder(folder), run_tests=run_tests, case_time=CaseTime(time.monotonic, count_pods=count_pods))
+    return load(read_folder(folder), run_tests=run_tests)
 
 
 def load(
@@ -124,7 +123,8 @@ class _PolicyReader:
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
-        self.notes = [_older(older)] if older else []
+        note = f"read as {schema.VAP_API_VERSION}; the API server no longer serves older versions by default."
+        self.notes = [f"{few(older, _MOST_NAMED)}: {note}"] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         self.definitions: list[object] = []
         others: list[PolicyDocument] = []
@@ -186,13 +186,6 @@ class _PolicyReader:
     def of(self, kind: type[Kind]) -> list[tuple[PolicyDocument, Kind]]:
         """The documents of one kind, in the order of files."""
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
-
-
-def _older(files: Sequence[str]) -> str:
-    return (
-        f"{few(files, _MOST_NAMED)}: read as {schema.VAP_API_VERSION}; the API server no longer serves older versions"
-        " by default."
-    )
 
 
 class _Assembly:
@@ -296,8 +289,7 @@ class _Assembly:
         bound = tuple(bindings.get(name, ())) or (Binding("", None, ()),)
         compiler = self._compiler(document)
         rule = compiler.mutating(policy, bound, self._types.shape, tuple(tests.get(name, ())))
-        if not compiler.failed:
-            self._note(document, name, policy.spec)
+        self._note(document, policy, compiler)
         return rule
 
     def _validating(
@@ -316,19 +308,26 @@ class _Assembly:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
         compiler = self._compiler(document)
         rule = compiler.validating(policy, bound)
-        if not compiler.failed:
-            self._note(document, policy.metadata.name, spec)
+        self._note(document, policy, compiler)
         return rule
 
     def _compiler(self, document: PolicyDocument) -> ExpressionCompiler:
         return ExpressionCompiler(self._engine, document, self._sharing, self._problems)
 
-    def _note(self, document: PolicyDocument, name: str, spec: schema.PolicySpec) -> None:
+    def _note(
+        self,
+        document: PolicyDocument,
+        policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy | schema.MutatingAdmissionPolicy,
+        compiler: ExpressionCompiler,
+    ) -> None:
         """Note rules that match nothing, and fields that the matched kinds do not have."""
-        self._notes += never.notes(name, spec.match_constraints.resource_rules)
+        if compiler.failed:
+            return
+        spec: schema.PolicySpec = policy.spec
+        self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
         kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
         params = None if of is None else self._types.named(of.api_version, of.kind)
-        self._notes += type_checks.warnings(self._engine, document, spec, kinds, params)
+        self._notes += type_checks.warnings(self._engine, document, compiler.sources, kinds, params)
 
     # --- pods -----------------------------------------------------------------------------------------------
 
@@ -338,7 +337,8 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
-            if policy.spec.binds_claims and not (policy.spec.locked and _binds(policy.spec)):
+            binds = policy.spec.families or policy.spec.logical_neuron_core is not None
+            if policy.spec.binds_claims and not (policy.spec.locked and binds):
                 message = "spec.bindsClaims needs locked, and families or logicalNeuronCore."
                 self._say(document, ("spec", "bindsClaims"), message)
             rules.append(self._compiler(document).pods(policy))
@@ -405,7 +405,3 @@ class _Assembly:
                     f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
                 )
                 self._say(document, ("spec", "unconnected"), message)
-
-
-def _binds(spec: schema.ConversionPolicySpec) -> bool:
-    return bool(spec.families or spec.logical_neuron_core is not None)

@@ -22,7 +22,6 @@ from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, kept_set, pack
 from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
-from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import PolicyProblem
 from runtime.once import Once
@@ -60,7 +59,6 @@ class StoreOptions:
         together: whether a later change is loaded completely or not at all.
         clock: bounds the time of embedded cases, in seconds.
         keeper: where `watch` keeps each complete set for the next start.
-        count_pods: finds the pods of workloads, in the embedded cases.
         served: the schemas of kinds that Kubernetes does not have; see `load`.
     """
 
@@ -68,7 +66,6 @@ class StoreOptions:
     together: bool = False
     clock: Clock = time.monotonic
     keeper: PolicyKeeper | None = None
-    count_pods: CountPods = no_kind_known
     served: Served = nothing_served
 
     def loaded(self, files: Mapping[str, bytes]) -> tuple[Loaded, frozenset[str]]:
@@ -77,7 +74,7 @@ class StoreOptions:
         Raises:
             PolicyError: a file has a problem.
         """
-        case_time = CaseTime(self.clock, count_pods=self.count_pods)
+        case_time = CaseTime(self.clock)
         return Loaded(load(files, case_time=case_time, served=self.served), files), case_time.passed_of(files)
 
 
@@ -289,9 +286,7 @@ class PolicyStore:
             return None if not self.problems else Loaded(self.current, files)
         if options.together and unreadable:
             raise PolicyError(unreadable)
-        case_time = CaseTime(
-            options.clock, passed=self._passed, cancelled=self._superseded.is_set, count_pods=options.count_pods
-        )
+        case_time = CaseTime(options.clock, passed=self._passed, cancelled=self._superseded.is_set)
 
         def load_files(chosen: Mapping[str, bytes]) -> PolicySet:
             """The set of these files; the one in force if the files are the same."""

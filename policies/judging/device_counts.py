@@ -11,11 +11,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from conversion.objects.pod_numbers import WorkloadPods, pods_of_workload
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim
 from neuron.api.claim_specs import Config
 from neuron.api.fields import mapping, mappings
-from policies.judging.knowledge import NOTHING_KNOWN, CountedPods, DeviceKnowledge
+from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.tally import MOST_REASONS, Concurrent, DeviceTally, Holding, PodHoldings, at_most, name_text
 from policies.judging.whole_nodes import ParsingTime
 from policies.schema.followable import is_of_kubernetes
@@ -140,14 +141,14 @@ def of_workload(
     """
     if not data:
         return _together((), (), "")
-    pods = knowledge.count_pods(data, group, kind)
+    pods = pods_of_workload(data, group, kind)
     if pods is not None:
         return _together(pods, [of_pod(each.template, knowledge, time) for each in pods], "")
     counted = is_of_kubernetes(group) and kind != _CHANGES_PODS
     return _together((), (), "" if counted else f"how many pods a {name_text(kind)} makes is not known")
 
 
-def _together(pods: Sequence[CountedPods], holdings: Sequence[Holding], unknown: str) -> Holding:
+def _together(pods: Sequence[WorkloadPods], holdings: Sequence[Holding], unknown: str) -> Holding:
     """What all pods hold. `unknown`: why there may be others."""
     devices = cores = number = 0
     doubts: list[str] = [unknown]

@@ -7,7 +7,7 @@ condition skips the policy, even if another condition fails; any other failure f
 import dataclasses
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
@@ -112,7 +112,8 @@ def evaluate(
         for params, fault, bound in cases:
             run = Run(rule, activation, budgets, started, params, memo)
             if fault:
-                verdicts.append(run.misconfigured(fault, bound, now))
+                run.fail(Failure(fault))
+                verdicts.append(run.verdict(bound, now))
             elif started <= deadline:
                 verdicts.append(run.judge(bound, now))
             elif not time_limit.raises:
@@ -220,18 +221,6 @@ def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
 
 
 Matched = TypeVar("Matched", bound=AnyPodRule)
-
-
-def first_match(
-    rules: Sequence[Matched],
-    subject: RequestSubject,
-    clock: Clock,
-    time_limit: TimeLimit = REVIEW_LIMIT,
-) -> tuple[Matched | None, tuple[Failure, ...]]:
-    """The first policy that matches a pod, and the failures of earlier ones. See `matching_rules`."""
-    errors: list[Failure] = []
-    found = next(matching_rules(rules, subject, clock, errors, time_limit), None)
-    return found, tuple(errors)
 
 
 def matching_rules(

@@ -50,8 +50,7 @@ class PolicySet:
     @property
     def network_classes(self) -> frozenset[str]:
         """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
-        named = (rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
-        return frozenset({names.EFA_DEVICE_CLASS, *named})
+        return self.efa_classes | {names.EFA_DEVICE_CLASS}
 
     @property
     def conversion_classes(self) -> frozenset[str]:

@@ -346,6 +346,7 @@ class ExpressionCompiler:
 
     Attributes:
         failed: whether a problem was found. Then the rule must not be used.
+        sources: what was compiled, with its path.
     """
 
     def __init__(
@@ -357,6 +358,7 @@ class ExpressionCompiler:
         self._sharing = sharing
         self._problems = problems
         self.failed = False
+        self.sources: list[tuple[Path, str]] = []
         self._variables: dict[str, Type] = {}
         self._is_api_kind = False
         self._later: set[str] = set()
@@ -536,6 +538,7 @@ class ExpressionCompiler:
         mutates: bool = False,
         missing: frozenset[str] = frozenset(),
     ) -> Program | None:
+        self.sources.append((path, source))
         absent = self._missing | missing
         known = types_with(self._variables, absent)
         try:

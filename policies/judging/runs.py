@@ -91,11 +91,6 @@ class Run:
         if self._rule.fails_closed:
             self._violations.append(Violation(str(failure), failed=True))
 
-    def misconfigured(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
-        """The verdict of a policy whose binding has no parameter object."""
-        self.fail(Failure(why))
-        return self.verdict(bindings, now)
-
     def unfinished(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
         """The verdict of a policy that was not evaluated."""
         self.fail(Failure(why))

@@ -108,7 +108,9 @@ class PolicedValidator:
         self._inner = self._make(policies)
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
-        self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
+        self._counts = {
+            rule.name for rule in policies.validating if any(path[:1] not in _FREE for path in rule.read("neuron"))
+        }
         self._asking = Asking(policies.validating, self._review)
         self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
@@ -277,11 +279,6 @@ def _with_record(subject: RequestSubject, sources: Sources) -> RequestSubject:
     return subject if knowledge is subject.knowledge else dataclasses.replace(subject, knowledge=knowledge)
 
 
-def _counts_devices(rule: ValidatingRule) -> bool:
-    """Whether a policy reads the device counts of `neuron`, which need the claims and templates that a pod names."""
-    return any(path[:1] not in _FREE for path in rule.read("neuron"))
-
-
 # --- decisions ----------------------------------------------------------------------------------------------
 
 
@@ -311,7 +308,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
                 code = _STATUS_CODES[reason]
             errors += objections(verdict)
         if "Warn" in actions:
-            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, "Warn")))
+            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, PolicyOutcome.WARN)))
         if "Audit" in actions:
             failures += [{"policy": verdict.rule.name, "message": each.message} for each in verdict.violations]
     errors, warnings = _most(errors), _most(warnings)
