@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -132,7 +131,6 @@ def report(
             "Arguments, -f, -k and --cluster read files; --kubeconfig, --context, -n and --write-policy-reports need a"
             " cluster."
         )
-    parts = _parts(chosen_clusters, dumps)
     chosen = load_settings(flags)
     policies = file_policies(chosen)
     if write_policy_reports and (policies is None or not policies.validating):
@@ -141,19 +139,21 @@ def report(
     records = webhook_namespace if webhook_records else ""
     lines = output == "sarif"
 
-    def made(part: "ClusterChoice | Sequence[str | GivenManifests]", name: str = "") -> _Made:
+    given: list[str | GivenManifests] = [*filenames, *built(directories)]
+    parts = {"": given} if of_files else _parts(chosen_clusters, dumps)
+
+    def made(name: str, part: "ClusterChoice | Sequence[str | GivenManifests]") -> _ReportPart:
         if not isinstance(part, ClusterChoice):
             return _from_files(part, options, policies, lines=lines, name=name)
         source = _Cluster(part, namespace or "", records, writes=write_policy_reports, name=name)
-        return asyncio.run(source.report(options, policies))
+        try:
+            return asyncio.run(source.report(options, policies))
+        except CannotLookError as error:
+            if not name:
+                raise
+            return _unread(name, error.message)
 
-    if of_files:
-        found = {"": made([*filenames, *built(directories)])}
-    elif len(parts) == 1:
-        [only] = parts.values()
-        found = {"": made(only)}
-    else:
-        found = {name: _made_or_why(name, functools.partial(made, part, name)) for name, part in parts.items()}
+    found = {name: made(name, part) for name, part in parts.items()}
     write(_rendered(found, output, docs_url))
     blocked = not write_policy_reports and any(each.report.blocked or each.report.denied for each in found.values())
     complete = all(each.complete for each in found.values())
@@ -163,7 +163,7 @@ def report(
 def _parts(
     clusters: Sequence[ClusterChoice], dumps: Sequence[tuple[str, str]]
 ) -> "dict[str, ClusterChoice | list[str | GivenManifests]]":
-    """Clusters and files of clusters, by name.
+    """Clusters and files of clusters, by name; the only one has none.
 
     Raises:
         click.UsageError: two have one name.
@@ -174,11 +174,12 @@ def _parts(
         if name in live:
             raise click.UsageError(f"Two clusters are named {name}: --context and --cluster need different names.")
         read.setdefault(name, []).append(path)
-    return {**live, **read}
+    found: dict[str, ClusterChoice | list[str | GivenManifests]] = {**live, **read}
+    return found if len(found) > 1 else dict(zip(("",), found.values(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Made:
+class _ReportPart:
     """A report.
 
     Attributes:
@@ -191,17 +192,14 @@ class _Made:
     line_of: LineOf = lambda _source, line, _path: line
 
 
-def _made_or_why(name: str, make: Callable[[], _Made]) -> _Made:
-    """The report of one of several clusters; one that says why there is none, if it cannot be read."""
+def _unread(name: str, why: str) -> _ReportPart:
+    """The report of one of several clusters that cannot be read: it says why."""
     from commands.objects.manifest_files import ReadProblem
     from commands.report.model import Report
 
-    try:
-        return make()
-    except CannotLookError as error:
-        now = heading(name)
-        problem = ReadProblem(name, 0, 0, error.message.rstrip("."))
-        return _Made(Report(now.origin, now.made, now.version, (), (), problems=(problem,)), complete=False)
+    now = heading(name)
+    problem = ReadProblem(name, 0, 0, why.rstrip("."))
+    return _ReportPart(Report(now.origin, now.made, now.version, (), (), problems=(problem,)), complete=False)
 
 
 def _from_files(
@@ -211,7 +209,7 @@ def _from_files(
     *,
     lines: bool,
     name: str,
-) -> _Made:
+) -> _ReportPart:
     from commands.objects.file_store import FileStore
     from commands.report.build import ReportBuilder
     from commands.report.file_inputs import read_files
@@ -231,7 +229,7 @@ def _from_files(
     names = ", ".join(Path(each).name or each if isinstance(each, str) else each.name for each in given)
     builder.problems += inputs.faults
     made = builder.build(heading(f"{name} ({names})" if name else names))
-    return _Made(made, not made.problems, inputs.line_of)
+    return _ReportPart(made, not made.problems, inputs.line_of)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -251,7 +249,7 @@ class _Cluster:
     writes: bool
     name: str
 
-    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> _Made:
+    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> _ReportPart:
         """The report.
 
         Raises:
@@ -280,7 +278,7 @@ class _Cluster:
         reader: "ClusterReader",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
-    ) -> _Made:
+    ) -> _ReportPart:
         from commands.cluster.store import read_store
         from commands.devices import device_map
         from commands.devices.cluster_devices import ClusterDevices
@@ -312,7 +310,7 @@ class _Cluster:
         where = f" in namespace {self.namespace}" if self.namespace else ""
         origin = f"{self.name} ({server.address})" if self.name else server.address
         made = builder.build(heading(origin + where), shadowed)
-        return _Made(made, inputs.complete and not made.problems)
+        return _ReportPart(made, inputs.complete and not made.problems)
 
     async def _write(self, reader: "ClusterReader", made: "Report", counter: Counter) -> None:
         from commands.report.publish import CannotPublishError, publish
@@ -323,41 +321,18 @@ class _Cluster:
             raise CannotLookError(str(error)) from error
 
 
-def _rendered(found: Mapping[str, _Made], output: str, docs_url: str) -> str:
+def _rendered(found: Mapping[str, _ReportPart], output: str, docs_url: str) -> str:
     """The report of the only cluster, which has no name; or that of several, by name."""
-    reports = {name: each.report for name, each in found.items()}
-    lines = {name: each.line_of for name, each in found.items()}
-    if "" not in reports:
-        from commands.report import render_clusters
+    from commands.report import render
 
-        match output:
-            case "json":
-                return render_clusters.json(reports)
-            case "html":
-                return render_clusters.html(reports)
-            case "markdown":
-                return render_clusters.markdown(reports)
-            case "sarif":
-                return render_clusters.sarif(reports, lines, docs_url)
-        return render_clusters.text(reports, page_style(_COLUMNS))
-    made = reports[""]
+    reports = {name: each.report for name, each in found.items()}
     match output:
         case "json":
-            from commands.report.render_json import as_json
-
-            return as_json(made)
+            return render.json(reports)
         case "html":
-            from commands.report.render_html import as_html
-
-            return as_html(made)
+            return render.html(reports)
         case "markdown":
-            from commands.report.render_markdown import as_markdown
-
-            return as_markdown(made)
+            return render.markdown(reports)
         case "sarif":
-            from commands.report.render_sarif import as_sarif
-
-            return as_sarif(made, lines[""], docs_url)
-    from commands.report.render_text import as_text
-
-    return as_text(made, page_style(_COLUMNS))
+            return render.sarif(reports, {name: each.line_of for name, each in found.items()}, docs_url)
+    return render.text(reports, page_style(_COLUMNS))

@@ -1,4 +1,4 @@
-"""A report of several clusters: a table of all clusters first, then the report of each, in every format."""
+"""A report in every format; of several clusters, a table of all clusters first, and then the report of each."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,15 +9,16 @@ import orjson
 from commands.report import render_html
 from commands.report.model import Prospect, Report, total
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
-from commands.report.render_json import document
+from commands.report.render_json import as_json, document
 from commands.report.render_markdown import as_markdown, markdown_table, markdown_text
-from commands.report.render_sarif import LineOf, sarif_document
+from commands.report.render_sarif import LineOf, as_sarif, sarif_document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
 from runtime.terminal import Style
 
 Reports = Mapping[str, Report]
-"""The reports, by the name of their cluster. One that could not be read has a problem, and no workloads."""
+"""The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no
+workloads."""
 
 _FORMAT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _HEADING: Final = re.compile(r"^#", re.MULTILINE)
@@ -32,12 +33,16 @@ _PROSPECTS: Final = {
 
 
 def text(reports: Reports, style: Style) -> str:
+    if "" in reports:
+        return as_text(reports[""], style)
     head = [f"{_title(reports)}, {_first(reports).made}", "", *table_lines(table(reports), style.width)]
     parts = (f"\n{as_text(each, style)}" for each in reports.values())
     return "".join((*(f"{clean(line, style)}\n" for line in head), *parts))
 
 
 def markdown(reports: Reports) -> str:
+    if "" in reports:
+        return as_markdown(reports[""])
     head = [
         f"# {markdown_text(_title(reports))}",
         "",
@@ -50,23 +55,24 @@ def markdown(reports: Reports) -> str:
 
 
 def json(reports: Reports) -> str:
-    return orjson.dumps(
-        {"clusters": [{"cluster": name, **document(each)} for name, each in reports.items()]}, option=_FORMAT
-    ).decode()
+    if "" in reports:
+        return as_json(reports[""])
+    found = [{"cluster": name, **document(each)} for name, each in reports.items()]
+    return orjson.dumps({"clusters": found}, option=_FORMAT).decode()
 
 
 def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:
-    """One log with a run for each cluster.
-
-    Args:
-        lines: by cluster.
-    """
+    """One log, with a run for each cluster. `lines`: by cluster."""
+    if "" in reports:
+        return as_sarif(reports[""], lines[""], documentation)
     logs = {name: sarif_document(each, lines[name], documentation) for name, each in reports.items()}
     runs = [{**run, "automationDetails": {"id": f"{name}/"}} for name, log in logs.items() for run in log["runs"]]
     return orjson.dumps({**next(iter(logs.values())), "runs": runs}, option=_FORMAT).decode()
 
 
 def html(reports: Reports) -> str:
+    if "" in reports:
+        return render_html.as_html(reports[""])
     made = f"{_first(reports).made}, neuron-dra {_first(reports).version}"
     return whole_page(_title(reports), made, ("clusters", "Skip to the clusters"), _main(reports), asset("page.js"))
 
