@@ -13,12 +13,11 @@ from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
 from cluster.answers import ServerView
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import KIND as TEMPLATE
 from conversion.findings.verification import Sources
-from conversion.objects.pod_numbers import pods_of_workload
 from conversion.objects.pod_places import Path
 from conversion.patches.decision import Decision
 from kubecel.budget import Clock
@@ -47,6 +46,7 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.rules import AnyPodRule, MutatingRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
+from policies.patching.json_patch import patched
 from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
@@ -102,7 +102,7 @@ class FilePolicies:
         Raises:
             PolicyError: a file has an error, or the folder contains no policy file.
         """
-        found = load_folder(folder, count_pods=pods_of_workload)
+        found = load_folder(folder)
         if not found.files:
             raise PolicyError([PolicyProblem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock, device_class)

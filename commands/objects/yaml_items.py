@@ -14,8 +14,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
-from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
-from runtime.yaml_scalars import is_word, resolve
+from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode, is_word, resolve
 
 # Without a comma: in a list in brackets it would end the text.
 _SPAN: Final = re.compile(

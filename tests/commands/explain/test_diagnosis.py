@@ -387,7 +387,7 @@ def test_a_device_class_that_does_not_exist() -> None:
 
 
 def test_the_schedulers_message_is_shown_if_nodes_cannot_be_read() -> None:
-    from commands.cluster.listing import Unseen
+    from commands.cluster.reader import Unseen
 
     found, around = claimed(one_node(), conditions=[UNSCHEDULABLE])
     blind = copy.copy(around)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
