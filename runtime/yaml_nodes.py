@@ -541,6 +541,8 @@ def write_string(text: str, quote: str = "") -> str:
 
 def escape_unprintable(text: str) -> str:
     """Escape the characters that YAML allows only as escapes."""
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
 from cluster.answers import ServerView
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import KIND as TEMPLATE
@@ -46,6 +46,7 @@ from policies.judging.policy_set import PolicySet
 from policies.judging.rules import AnyPodRule, MutatingRule, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
+from policies.patching.json_patch import patched
 from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
