@@ -67,10 +67,10 @@ def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
     return fewest
 
 
-Allocation: TypeAlias = tuple[Sequence[Leaf], frozenset[object] | None]
+Combination: TypeAlias = tuple[Sequence[Leaf], frozenset[object] | None]
 """Requests or alternatives that are allocated together, and the ids of their devices: None if these can differ."""
 
-Judge: TypeAlias = Callable[[InstanceType | None, Allocation], bool]
+Judge: TypeAlias = Callable[[InstanceType | None, Combination], bool]
 """Says whether an allocation on an instance type is connected; None: the type is not in the catalogue."""
 
 
@@ -111,7 +111,7 @@ def _allocations(
     index: DeviceIndex,
     name: str,
     entry: InstanceType | None,
-) -> Iterator[Allocation]:
+) -> Iterator[Combination]:
     """What the allocator can choose on an empty node: a constraint holds for the alternatives of it that are chosen."""
     ties = [(frozenset(each.requests), each.match_attribute) for each in constraints if each.match_attribute]
     requests: dict[str, list[tuple[Leaf, Sequence[int], Mapping[Any, tuple[object, ...]]]]] = {}
@@ -127,7 +127,7 @@ def _allocations(
 
     def search(
         chosen: tuple[Leaf, ...], taken: frozenset[object] | None, agreed: Mapping[int, object]
-    ) -> Iterator[Allocation]:
+    ) -> Iterator[Combination]:
         if len(chosen) == len(requests):
             yield chosen, taken
             return
@@ -160,7 +160,7 @@ def _spare(entry: InstanceType | None, count: int) -> int:
     return line.devices - count if line is not None and line.connects_any(count) else 0
 
 
-def is_run(entry: InstanceType | None, allocation: Allocation) -> bool:
+def is_run(entry: InstanceType | None, allocation: Combination) -> bool:
     """Whether requests get exactly the devices of one run, or devices of one group.
 
     So do claims whose requests divide a run, because a search for many devices costs the scheduler too much.

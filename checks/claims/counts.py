@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from checks.claims.connections import (
-    Allocation,
+    Combination,
     Connections,
     connecting,
     every_allocation,
@@ -305,7 +305,7 @@ def _are_connected(
     def covered(chosen: Sequence[Leaf]) -> bool:
         return any(all(covers(named, leaf.devices.reference) for leaf in chosen) for named in groups)
 
-    def connected(entry: InstanceType | None, allocation: Allocation) -> bool:
+    def connected(entry: InstanceType | None, allocation: Combination) -> bool:
         chosen, _ = allocation
         total = sum(leaf.devices.count for leaf in chosen)
         return covered(chosen) or is_run(entry, allocation) or (whole and entry is not None and is_whole(entry, total))
