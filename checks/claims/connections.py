@@ -27,8 +27,11 @@ _WINDOW: Final = f"{names.DRIVER}/window"
 _UNKNOWN_WHOLE: Final = (4, 16)
 """Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
 _LONGEST_YAML: Final = 100
-_MOST_TRIED: Final = 500
-"""Alternatives that are looked at to find out what a claim can get. A run in two requests takes 60."""
+_MOST_LOOKS: Final = 10_000
+"""Values of devices that are looked at to find out what a claim can get, all types together. The claims that conversion
+makes take 4,100 at most."""
+_LOOKS_OF_JUDGE: Final = 50
+"""What it takes to compare devices with the runs of a type, in such looks."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -89,20 +92,38 @@ def every_allocation(
     for leaf in leaves:
         masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
     types = set.intersection(*(set(index.types(mask)) for mask in masks.values()))
-    for name in types:
-        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
-        entry = catalogue.get(name)
-        try:
-            found = [judge(entry, each) for each in _allocations(mine, constraints, index, name, entry)]
-        except _TooManyError:
-            return False
-        if not found or not all(found):
-            return False
+    work = _Work(_MOST_LOOKS)
+    try:
+        for name in sorted(types):
+            mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
+            entry, found = catalogue.get(name), False
+            for each in _allocations(mine, constraints, index, name, entry, work):
+                work.spend(_LOOKS_OF_JUDGE)
+                if not judge(entry, each):
+                    return False
+                found = True
+            if not found:
+                return False
+    except _TooMuchError:
+        return False
     return bool(types)
 
 
-class _TooManyError(Exception):
-    """There are more than `_MOST_TRIED` combinations of alternatives."""
+class _TooMuchError(Exception):
+    """The search takes more than it may: tenants choose the number of alternatives and constraints."""
+
+
+class _Work:
+    """What is left of a number of looks."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def spend(self, looks: int) -> None:
+        """Raises: _TooMuchError."""
+        self._left -= looks
+        if self._left < 0:
+            raise _TooMuchError
 
 
 def _allocations(
@@ -111,19 +132,24 @@ def _allocations(
     index: DeviceIndex,
     name: str,
     entry: InstanceType | None,
+    work: _Work,
 ) -> Iterator[Combination]:
-    """What the allocator can choose on an empty node: a constraint holds for the alternatives of it that are chosen."""
+    """What the allocator can choose on an empty node: a constraint holds for the alternatives of it that are chosen.
+
+    Raises: _TooMuchError.
+    """
     ties = [(frozenset(each.requests), each.match_attribute) for each in constraints if each.match_attribute]
     requests: dict[str, list[tuple[Leaf, Sequence[int], Mapping[Any, tuple[object, ...]]]]] = {}
     for leaf in leaves:
         covering = [place for place, (named, _) in enumerate(ties) if covers(named, leaf.devices.reference)]
+        mask = leaf.mask & index.of_type(name)
+        work.spend(len(ties) + mask.bit_count() * (1 + len(covering)))
         values = {
             shape.fixed.get(DEVICE_ID): tuple(shape.fixed.get(ties[place][1]) for place in covering)
-            for shape in index.members(leaf.mask & index.of_type(name))
+            for shape in index.members(mask)
         }
         requests.setdefault(leaf.request, []).append((leaf, covering, values))
     spare = _spare(entry, sum(fewest_devices(leaves).values()))
-    steps = iter(range(_MOST_TRIED))
 
     def search(
         chosen: tuple[Leaf, ...], taken: frozenset[object] | None, agreed: Mapping[int, object]
@@ -132,8 +158,7 @@ def _allocations(
             yield chosen, taken
             return
         for leaf, covering, values in list(requests.values())[len(chosen)]:
-            if next(steps, None) is None:
-                raise _TooManyError
+            work.spend(len(requests) + (0 if taken is None else len(values) * (1 + len(covering))))
             if taken is None:
                 yield from search((*chosen, leaf), None, agreed)
                 continue

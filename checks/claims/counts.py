@@ -301,9 +301,14 @@ def _are_connected(
         whole: whether so many devices are enough that any of the node are connected.
     """
     groups = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
+    covering = {
+        reference: sum(1 << place for place, named in enumerate(groups) if covers(named, reference))
+        for reference in (leaf.devices.reference for leaf in leaves)
+    }
 
     def covered(chosen: Sequence[Leaf]) -> bool:
-        return any(all(covers(named, leaf.devices.reference) for leaf in chosen) for named in groups)
+        each = (covering[leaf.devices.reference] for leaf in chosen)
+        return functools.reduce(operator.and_, each, (1 << len(groups)) - 1) > 0
 
     def connected(entry: InstanceType | None, allocation: Combination) -> bool:
         chosen, _ = allocation

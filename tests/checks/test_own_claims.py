@@ -2,10 +2,12 @@
 
 import dataclasses
 import itertools
+import sys
 
 import pytest
 from msgspec import structs
 
+from checks.claims.counts import check_together
 from checks.claims.device_index import DeviceIndex
 from checks.claims.judging import ClaimContext, judge_claim
 from conversion.claims.containers import Ask, Role
@@ -15,6 +17,7 @@ from conversion.claims.templates import API_VERSION, KIND
 from conversion.findings.check_pods import check_pod
 from conversion.findings.pod_claims import KnownClaim
 from conversion.objects import pods
+from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -83,8 +86,9 @@ def test_a_claim_for_several_types_has_no_findings(resource: str, amount: int) -
         ask = Ask("main", Role.APP, "spec.containers[0]", f"aws.amazon.com/{resource}", amount)
         claim = make_claim([ask], entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
         if isinstance(claim, Claim):
-            names = tuple(entry.name for entry in entries)
-            found[names] = findings(claim, structs.replace(context, engine=without_limit()))
+            found[tuple(entry.name for entry in entries)] = findings(
+                claim, structs.replace(context, engine=without_limit())
+            )
     assert found
     assert {key: codes for key, codes in found.items() if codes} == {}
 
@@ -103,6 +107,52 @@ def test_a_claim_for_several_containers_on_a_ring_has_no_findings(counts: tuple[
     claim = make_claim(asks, [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
     assert isinstance(claim, Claim)
     assert findings(claim, context) == []
+
+
+@pytest.mark.parametrize(
+    ("requests", "alternatives", "constraints"), [(2, 8, 2), (8, 8, 8), (16, 2, 2), (32, 8, 32), (32, 2, 32)], ids=str
+)
+def test_the_search_for_what_a_claim_can_get_is_bounded(requests: int, alternatives: int, constraints: int) -> None:
+    """Tenants choose the number of alternatives and constraints: each may hold for other requests."""
+    catalogue = Catalogue()
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    devices = {
+        "requests": [
+            {
+                "name": f"r{number}",
+                "firstAvailable": [
+                    {"name": f"a{each}", "deviceClassName": names.DEVICE_CLASS, "count": 1}
+                    for each in range(alternatives)
+                ],
+            }
+            for number in range(requests)
+        ],
+        "constraints": [
+            {
+                "requests": [f"r{number}" for number in range(requests) if (number + left_out) % requests],
+                "matchAttribute": names.device_group_attribute(4),
+            }
+            for left_out in range(constraints)
+        ],
+    }
+    spec, wrong = read_claim("ResourceClaim", API_VERSION, {"devices": devices})
+    assert not wrong
+    judgement = judge_claim(spec, context)
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found = check_together(spec, judgement.leaves, "spec.containers[0]", context.index, catalogue)
+    finally:
+        sys.setprofile(before)
+    assert [each.code for each in found] == ["NEU709"]
+    # Each alternative is compared with each constraint by name, twice; the search itself is bounded.
+    assert calls < 30_000 + 4 * requests * alternatives * constraints
 
 
 def findings(claim: Claim, context: ClaimContext) -> list[str]:
