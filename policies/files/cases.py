@@ -23,7 +23,7 @@ from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError,
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PlacedCase, PodRule, TemplateRule, ValidatingRule
-from policies.judging.subjects import RequestContext, RequestSubject, ask_nobody, of_object
+from policies.judging.subjects import RequestSubject, ask_nobody, of_object
 from policies.judging.verdicts import Verdict
 from policies.patching.json_patch import same
 from policies.schema import kinds as schema
@@ -104,8 +104,7 @@ def _mutation(
     rule: MutatingRule, case: schema.MutationCase, data: dict[str, object], clock: Clock, limit: TimeLimit
 ) -> tuple[Any, str]:
     """The object afterwards, and why the case fails; empty if it passes."""
-    context = RequestContext(case.namespace_object, case.user_info, ask=_asked(case))
-    mutating = Mutating((rule,), _subject(case, data, context), clock)
+    mutating = Mutating((rule,), subject_of(case), clock)
     after = mutating.again(mutating.first(limit), limit, changed=False)
     return after, _unlike(case, data, after, mutating.results)
 
@@ -141,24 +140,21 @@ def _missing(wanted: object, found: object, path: str) -> Iterator[str]:
         yield f"{path} is {json.dumps(found)}, expected {json.dumps(wanted)}"
 
 
-def subject_of(case: schema.Case) -> RequestSubject:
+def subject_of(case: schema.RequestCase) -> RequestSubject:
     """The admission request that a case describes."""
-    deleted = case.operation == "DELETE"
-    data: dict[str, object] = (case.old_object if deleted else case.object) or {}
-    knowledge = _knowledge(case, data)
-    context = RequestContext(case.namespace_object, case.user_info, case.quotas, knowledge, _asked(case))
-    return _subject(case, data, context)
-
-
-def _subject(case: schema.RequestCase, data: dict[str, object], context: RequestContext) -> RequestSubject:
-    return of_object(
+    data: dict[str, object] = (case.old_object if case.operation == "DELETE" else case.object) or {}
+    subject = of_object(
         data,
-        context,
+        case.namespace_object,
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,
         name=case.object_name or "",
     )
+    subject = dataclasses.replace(subject, user_info=case.user_info, ask=_asked(case))
+    if not isinstance(case, schema.Case):
+        return subject
+    return dataclasses.replace(subject, quotas=case.quotas, knowledge=_knowledge(case, data))
 
 
 def _asked(case: schema.RequestCase) -> Ask:
@@ -250,7 +246,7 @@ def _details(verdict: Verdict | None) -> str:
 
 
 def _pod(rule: AnyPodRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
-    subject = of_object(case.object, RequestContext(case.namespace_object))
+    subject = of_object(case.object, case.namespace_object)
     errors: list[Failure] = []
     # A ClaimTemplate is for pods that name its template.
     is_for = not isinstance(rule, TemplateRule) or rule.template.name in names_in(case.object)

@@ -48,7 +48,6 @@ _MOST_NAMED: Final = 3
 """Files that a note names."""
 _CONNECTED_OTHERWISE: Final = {Topology.TORUS, Topology.SWITCH}
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
-_BindingSpec: TypeAlias = schema.BindingSpec | schema.MutatingBindingSpec
 _BoundPolicy: TypeAlias = schema.ValidatingAdmissionPolicy | schema.MutatingAdmissionPolicy
 _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
     (schema.ValidatingAdmissionPolicy, schema.ValidatingAdmissionPolicyBinding),

@@ -1,7 +1,6 @@
 """The set of all policies in force."""
 
 import dataclasses
-from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
@@ -66,6 +65,3 @@ class PolicySet:
     def mapped_templates(self) -> frozenset[str]:
         """Names of the ResourceClaimTemplates that ConversionPolicies name."""
         return frozenset(template.name for rule in self.conversions for template in rule.templates)
-
-
-NO_POLICIES: Final = PolicySet()

@@ -304,29 +304,9 @@ def can_convert(subject: RequestSubject, wanted: Api) -> bool:
     return wanted[0] == group == GROUP and resource_versions.convertible(subject.kind, version, wanted[1])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestContext:
-    """What a request has beside its objects; see `RequestSubject`.
-
-    Attributes:
-        namespace_object: the Namespace; None: one that has only its name.
-        user_info: who sends the request.
-        quotas: devices that the namespace's ResourceQuotas allow; None if they are not known.
-    """
-
-    namespace_object: Mapping[str, Any] | None = None
-    user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    quotas: Mapping[str, int] | None = None
-    knowledge: DeviceKnowledge = NOTHING_KNOWN
-    ask: Ask = ask_nobody
-
-
-NO_CONTEXT: Final = RequestContext()
-
-
 def of_object(
     data: Mapping[str, Any],
-    context: RequestContext = NO_CONTEXT,
+    namespace_object: Mapping[str, Any] | None = None,
     *,
     operation: str = "CREATE",
     resource: str | None = None,
@@ -336,7 +316,7 @@ def of_object(
     """The request that would send an object to the API server.
 
     Args:
-        context: what the request has beside its objects.
+        namespace_object: the Namespace; None: one that has only its name.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one, and
             with version and group, as in `leaderworkersets.v1.leaderworkerset.x-k8s.io/scale`, if they are not those of
@@ -351,14 +331,14 @@ def of_object(
     plural_name, _, api = full.partition(".")
     resource_api = _api_of(api) if api else OWNERS.get((plural_name, subresource))
     name = name or str(metadata.get("name", ""))
-    known = mapping(mapping(context.namespace_object).get("metadata")).get("name")
-    namespace, namespace_object = "", None
+    known = mapping(mapping(namespace_object).get("metadata")).get("name")
+    namespace, value = "", None
     if plural_name == NAMESPACES:
         # The API server sets the namespace of a request about a Namespace, and has no namespaceObject for it.
         namespace = name
     elif kind not in CLUSTER_SCOPED and plural_name not in _CLUSTER_SCOPED_OWNERS:
         namespace = str(metadata.get("namespace") or known or "default")
-        namespace_object = namespace_value(context.namespace_object or namespace_named(namespace))
+        value = namespace_value(namespace_object or namespace_named(namespace))
     deleted = operation == "DELETE"
     return RequestSubject(
         operation=operation,
@@ -372,11 +352,7 @@ def of_object(
         old_object=data if deleted else old_object,
         namespace=namespace,
         name=name,
-        namespace_object=namespace_object,
-        user_info=context.user_info,
-        ask=context.ask,
-        quotas=context.quotas,
-        knowledge=context.knowledge,
+        namespace_object=value,
     )
 
 

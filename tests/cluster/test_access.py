@@ -11,7 +11,7 @@ from kubecel.budget import POLICY_LIMITS, Budget
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.library.authorization import AccessDecision, Question
-from policies.judging.subjects import RequestContext, of_object, types_with
+from policies.judging.subjects import of_object, types_with
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import eventually
@@ -115,7 +115,7 @@ def _ours(api: Api, name: str, expression: str, namespace: str, user: Object) ->
         status = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).body["status"]
         return AccessDecision(status["allowed"], status.get("reason", ""), status.get("evaluationError", ""))
 
-    subject = dataclasses.replace(of_object(_object(name, namespace), RequestContext(user_info=user)), ask=ask)
+    subject = dataclasses.replace(of_object(_object(name, namespace)), user_info=user, ask=ask)
     engine = Cel()
     variables: Any = subject.activation({})
     budget = Budget(lambda: 0.0, POLICY_LIMITS)  # Here the look-ups are made while it evaluates.

@@ -30,7 +30,7 @@ from policies.judging.evaluate import (
 )
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import AnyPodRule
-from policies.judging.subjects import RequestContext, RequestSubject, of_object
+from policies.judging.subjects import RequestSubject, of_object
 from runtime.once import Once
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.slices import working_time
@@ -151,7 +151,7 @@ class PolicySteer:
         if self._idle:
             return NO_STEERING
         known = namespace_object(namespace, self.namespaces)
-        subject = of_object(created_pod(template, namespace, owner), RequestContext(known))
+        subject = of_object(created_pod(template, namespace, owner), known)
         try:
             return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), _limit())
         except (SteeringRefusedError, TakesLongError):
