@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write
+from commands.cli.streams import Counter, heading, output_option, page_style, write, write_all
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
@@ -85,13 +85,11 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     " the instance type.",
 )
 @click.option("--details", is_flag=True, help="With -o text: every pod of every step.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; json: for programs; html: one page that needs nothing else.",
+@output_option(
+    "text",
+    "json",
+    "html",
+    told="text: for a terminal; json: for programs; html: one page that needs nothing else.",
 )
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
@@ -125,8 +123,10 @@ def rehearse(
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
-    source = _Source.of(filenames, directories, cluster)
-    gathered, problems, origin = source.read(_settings(flags, namespaces, group_label), live=source.files is None)
+    # Not kept in a variable: the text of the files may go once it is gathered.
+    gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
+        _settings(flags, namespaces, group_label)
+    )
     choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
@@ -139,11 +139,11 @@ def rehearse(
         raise click.BadParameter(message, param_hint="'--spare'") from error
     finally:
         counter.clear()
-    write(_rendered(made, output, details=details))
+    write_all(_rendered(made, output, details=details))
     context.exit(UNREADABLE if problems else 0 if made.well else REFUSED)
 
 
-def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
+def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]:
     if output == "json":
         from commands.rehearse.render_json import as_json
 
@@ -151,10 +151,10 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
     if output == "html":
         from commands.rehearse.render_html import as_html
 
-        return as_html(made)
+        return [as_html(made)]
     from commands.rehearse.render_text import as_text
 
-    return as_text(made, page_style(_COLUMNS), details=details)
+    return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,11 +200,12 @@ class _Source:
         given: list[str | GivenManifests] = [*filenames, *built(directories)]
         if not given:
             return cls(cluster)
+        from commands.rehearse.reads import reduced
         from commands.report.file_inputs import read_files
 
         counter = Counter("objects")
         try:
-            inputs = read_files(given, counter.step, everything=True)
+            inputs = read_files(given, counter.step, reduced=reduced)
         finally:
             counter.clear()
         return cls(
@@ -220,8 +221,8 @@ class _Source:
 
         return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
 
-    def read(self, asked: _Asked, *, live: bool) -> "tuple[Gathering, list[str], str]":
-        """The cluster, what could not be read of it, and its name.
+    def read(self, asked: _Asked, *, live: bool = False) -> "tuple[Gathering, list[str], str]":
+        """The cluster, what could not be read of it, and its name. `live`: not that of the files.
 
         Raises:
             CannotLookError: it cannot be read.
@@ -242,15 +243,12 @@ class _Source:
 
     async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
-        from commands.objects.file_store import FileStore
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                store = FileStore(below=await read_cluster(server, server.address))
-                gathered, problems = await from_cluster(server, server.address, asked.settings, store, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address
@@ -266,13 +264,10 @@ class _Source:
 @click.option("-n", "--namespace", type=namespace_name, default="default", metavar="NAME", help="Namespace of the pod.")
 @click.option("--count", type=click.IntRange(1, 1024), metavar="N", help="A pod that requests N devices.")
 @click.option("--type", "kind", metavar="TYPE", default="", help="On nodes of this instance type or family.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; json: for programs.",
+@output_option(
+    "text",
+    "json",
+    told="text: for a terminal; json: for programs.",
 )
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
