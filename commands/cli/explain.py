@@ -176,10 +176,11 @@ class _Run:
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
+        from commands.cluster.reader import NoAnswerError
         from commands.explain.explaining import Explainer
         from commands.explain.reads import Reads, StoredPod
         from commands.objects.manifests import manifests
-        from commands.status.snapshot import NoAnswerError
+        from runtime.api_errors import ApiServerError
 
         async with connected(cluster) as server:
             reads = Reads(server, server.address)
@@ -189,7 +190,7 @@ class _Run:
             try:
                 live = await reads.live(sorted(namespaces))
                 stored = [each for target in named for each in await self._stored(reads, target, namespace)]
-            except NoAnswerError as error:
+            except (NoAnswerError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
         found = list(explainer.files())

@@ -134,7 +134,7 @@ def map(  # noqa: A001 - the command's name
         return
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
     write(_FORMATS[output](draw(seen), seen))
-    from commands.cluster.listing import Unseen
+    from commands.cluster.reader import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
 

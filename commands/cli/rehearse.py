@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write
+from commands.cli.streams import Counter, heading, page_style, write, write_all
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
@@ -125,8 +125,10 @@ def rehearse(
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
-    source = _Source.of(filenames, directories, cluster)
-    gathered, problems, origin = source.read(_settings(flags, namespaces, group_label), live=source.files is None)
+    # Not kept in a variable: the text of the files may go once it is gathered.
+    gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
+        _settings(flags, namespaces, group_label)
+    )
     choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
@@ -139,11 +141,11 @@ def rehearse(
         raise click.BadParameter(message, param_hint="'--spare'") from error
     finally:
         counter.clear()
-    write(_rendered(made, output, details=details))
+    write_all(_rendered(made, output, details=details))
     context.exit(UNREADABLE if problems else 0 if made.well else REFUSED)
 
 
-def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
+def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]:
     if output == "json":
         from commands.rehearse.render_json import as_json
 
@@ -151,10 +153,10 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> str:
     if output == "html":
         from commands.rehearse.render_html import as_html
 
-        return as_html(made)
+        return [as_html(made)]
     from commands.rehearse.render_text import as_text
 
-    return as_text(made, page_style(_COLUMNS), details=details)
+    return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,11 +202,12 @@ class _Source:
         given: list[str | GivenManifests] = [*filenames, *built(directories)]
         if not given:
             return cls(cluster)
+        from commands.rehearse.reads import reduced
         from commands.report.file_inputs import read_files
 
         counter = Counter("objects")
         try:
-            inputs = read_files(given, counter.step, everything=True)
+            inputs = read_files(given, counter.step, reduced=reduced)
         finally:
             counter.clear()
         return cls(
@@ -220,8 +223,8 @@ class _Source:
 
         return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
 
-    def read(self, asked: _Asked, *, live: bool) -> "tuple[Gathering, list[str], str]":
-        """The cluster, what could not be read of it, and its name.
+    def read(self, asked: _Asked, *, live: bool = False) -> "tuple[Gathering, list[str], str]":
+        """The cluster, what could not be read of it, and its name. `live`: not that of the files.
 
         Raises:
             CannotLookError: it cannot be read.
@@ -242,15 +245,12 @@ class _Source:
 
     async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
-        from commands.objects.file_store import FileStore
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                store = FileStore(below=await read_cluster(server, server.address))
-                gathered, problems = await from_cluster(server, server.address, asked.settings, store, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address

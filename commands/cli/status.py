@@ -76,7 +76,8 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
 
 
 async def _look(cluster: ClusterChoice, namespace: str) -> "StatusSnapshot":
-    from commands.status.snapshot import NoAnswerError, fetch
+    from commands.cluster.reader import NoAnswerError
+    from commands.status.snapshot import fetch
 
     async with connected(cluster) as server:
         try:

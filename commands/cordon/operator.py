@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from cluster.resources import NODES, POD_EVICTIONS, PODS
-from commands.cluster.listing import TIMEOUT, Object, Seen, Unseen
+from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
@@ -128,9 +128,10 @@ class Operator:
             TargetError: `must_exist`, and it does not.
         """
         try:
-            served = await taint_rules(self._server)
+            reader = ClusterReader(self._server)
+            served = await taint_rules(reader)
             version = await kubernetes_version(self._server, TIMEOUT)
-            snapshot = await fetch(self._server, self._address, with_pods=False)
+            snapshot = await fetch(self._server, self._address, reader=reader, with_pods=False)
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
         slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from cluster.store import Store
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.snapshot import stored
 from commands.explain import claim_steps, node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
 from commands.explain.cluster_view import live_manifest, store_of
@@ -74,13 +75,9 @@ class Explainer:
         self._namespace = namespace
         own = (manifest for _, _, manifest in _all(files, namespace) if means_something(manifest))
         found = [*(live.objects if live else ()), *own]
-        slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
-        complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
         self._view = store_of(
             found,
-            slices,
-            nodes,
-            live=complete,
+            stored(live.snapshot) if live else None,
             listed=live.listed if live else (),
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",

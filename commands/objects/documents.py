@@ -17,8 +17,7 @@ import orjson
 
 from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
 from commands.objects.yaml_items import ItemShape, Look, YamlItems
-from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
-from runtime.yaml_scalars import resolve
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose, resolve
 
 MARK: Final = "\ufeff"
 """Byte order mark."""

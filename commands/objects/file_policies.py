@@ -18,7 +18,6 @@ from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import KIND as TEMPLATE
 from conversion.findings.verification import Sources
-from conversion.objects.pod_numbers import pods_of_workload
 from conversion.objects.pod_places import Path
 from conversion.patches.decision import Decision
 from kubecel.budget import Clock
@@ -103,7 +102,7 @@ class FilePolicies:
         Raises:
             PolicyError: a file has an error, or the folder contains no policy file.
         """
-        found = load_folder(folder, count_pods=pods_of_workload)
+        found = load_folder(folder)
         if not found.files:
             raise PolicyError([PolicyProblem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock, device_class)

@@ -15,8 +15,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
-from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
-from runtime.yaml_scalars import is_word, resolve
+from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode, is_word, resolve
 
 # It begins with the few characters after which a value stands, which the engine finds quickly. Without a comma in plain
 # text: in a list in brackets it would end the text.

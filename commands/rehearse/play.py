@@ -81,8 +81,8 @@ class Player:
         self._brief = brief
         self.played: Final = scene.played.copy()
         self.where: Final[dict[int, str]] = {number: pod.node for number, pod in enumerate(scene.pods) if pod.node}
-        self.reasons: Final[dict[int, Reason]] = {}
-        """Pods that do not run, in the order in which they began to wait."""
+        self.reasons: Final[dict[int, tuple[int, Reason]]] = {}
+        """Pods that do not run, in the order in which they began to wait: number and reason, which steps share."""
         self.ended: Final[set[int]] = set()
         self.converted: Final = {number for number, pod in enumerate(scene.pods) if pod.converted}
         self._charged: Counter[str] = Counter()
@@ -191,7 +191,7 @@ class Player:
             converts,
             waves,
             tuple(moves.values()),
-            tuple((each, reason) for each, reason in self.reasons.items() if self._pods[each].node),
+            tuple(each for number, each in self.reasons.items() if self._pods[number].node),
             tuple(ended),
             by_hand,
             stalled,
@@ -368,7 +368,7 @@ class Player:
     def _come(self, number: int) -> str:
         """A pod that waits is tried, or created, again."""
         pod = self._pods[number]
-        if (pod.converted and pod.kind.claims is None) or self.reasons[number] is _STATIC:
+        if (pod.converted and pod.kind.claims is None) or self.reasons[number][1] is _STATIC:
             return ""
         return self._create(number)
 
@@ -386,7 +386,9 @@ class Player:
     def _wait(self, number: int, reason: Reason) -> None:
         if number not in self.reasons:
             self._count(number, 1)
-        self.reasons[number] = reason
+        elif self.reasons[number][1] == reason:
+            return  # The steps before have the same pair.
+        self.reasons[number] = number, reason
 
     def _count(self, number: int, change: int) -> None:
         for budget in self._pods[number].budgets:

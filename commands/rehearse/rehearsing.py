@@ -84,7 +84,7 @@ def rehearse(
         gathered.unknown(scene),
         tuple(problems),
         scene.shots() if pictures else (),
-        tuple((number, reason.text) for number, reason in start.reasons.items()),
+        tuple((number, reason.text) for number, reason in start.reasons.values()),
     )
 
 

@@ -1,6 +1,6 @@
 """A rehearsal as JSON for programs. Field names are stable."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
@@ -8,8 +8,8 @@ from commands.rehearse import tables
 from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehearsal, Step
 
 
-def as_json(rehearsal: Rehearsal) -> str:
-    """The document. A pod is a number in `pods`."""
+def as_json(rehearsal: Rehearsal) -> Iterator[str]:
+    """The document in pieces: in a large cluster it is hundreds of MiB. A pod is a number in `pods`."""
     document = {
         "problems": rehearsal.problems,
         "origin": rehearsal.origin,
@@ -18,7 +18,7 @@ def as_json(rehearsal: Rehearsal) -> str:
         "well": rehearsal.well,
         "summary": tables.summary(rehearsal),
         "groups": [{"name": each.name, "nodes": each.nodes, "instanceTypes": each.types} for each in rehearsal.groups],
-        "pods": [
+        "pods": (
             {
                 "namespace": pod.namespace,
                 "name": pod.name,
@@ -29,7 +29,7 @@ def as_json(rehearsal: Rehearsal) -> str:
                 "mustNotBeEvicted": pod.keeps,
             }
             for pod in rehearsal.pods
-        ],
+        ),
         "start": _figures(rehearsal.start),
         "order": rehearsal.best.order,
         "cost": _cost(rehearsal.best.cost),
@@ -40,7 +40,7 @@ def as_json(rehearsal: Rehearsal) -> str:
             "needed": rehearsal.spares.needed,
             "why": rehearsal.spares.why,
         },
-        "steps": [_step(each) for each in rehearsal.best.steps],
+        "steps": map(_step, rehearsal.best.steps),
         "waits": [
             {
                 "workload": each.workload,
@@ -66,7 +66,30 @@ def as_json(rehearsal: Rehearsal) -> str:
         ],
         "cannotKnow": rehearsal.unknown,
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    before = "{\n"
+    for key, value in document.items():
+        yield before
+        if isinstance(value, Iterator):
+            yield from _items(key, value)
+        else:
+            yield _indented({key: value}).removeprefix("{\n").removesuffix("\n}")
+        before = ",\n"
+    yield "\n}\n"
+
+
+def _items(key: str, found: Iterable[object]) -> Iterator[str]:
+    yield f'  "{key}": ['
+    before = after = ""
+    for each in found:
+        yield f"{before}\n"
+        # An item is indented as in the document.
+        yield _indented([[each]]).removeprefix("[\n  [\n").removesuffix("\n  ]\n]")
+        before, after = ",", "\n  "
+    yield f"{after}]"
+
+
+def _indented(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
 def _step(step: Step) -> dict[str, object]:

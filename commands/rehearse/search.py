@@ -51,16 +51,19 @@ def best_order(
     Args:
         given: an order that the user chose; the others are compared with it. Empty: none.
     """
-    found: dict[tuple[str, ...], Play] = {}
-    every = True
-    for order in dict.fromkeys([*([given] if given else []), *_orders(scene)]):
-        if found and plays.work + max(each.cost.moved for each in found.values()) > MOST_WORK:
+    first, *rest = dict.fromkeys([*([given] if given else []), *_orders(scene)])
+    best = plays.play(scene, first)
+    costs = {first: best.cost}
+    every = len(scene.groups) <= _ALL_ORDERS
+    for order in rest:
+        if plays.work + max(each.moved for each in costs.values()) > MOST_WORK:
             every = False
             break
-        found[order] = plays.play(scene, order)
-    every = every and len(scene.groups) <= _ALL_ORDERS
-    best = found[given] if given else min(found.values(), key=lambda each: each.cost)
-    others = sorted((each.cost, order) for order, each in found.items() if order != best.order)
+        found = plays.play(scene, order)
+        costs[order] = found.cost
+        if not given and found.cost < costs[best.order]:
+            best = found  # The others are not kept: in a large cluster each takes tens of MiB.
+    others = sorted((cost, order) for order, cost in costs.items() if order != best.order)
     return best, tuple((order, cost) for cost, order in others), every
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 import orjson
@@ -59,11 +59,14 @@ class _Item(msgspec.Struct, frozen=True):
 
 _decode_item: Final = msgspec.json.Decoder(_Item).decode
 
+Reduced = Callable[[str, bytes], bytes]
+"""From the kind of an object and its JSON to what is kept of it."""
+
 
 class _InputReader:
-    def __init__(self, step: Callable[[], None], *, lines: bool, everything: bool) -> None:
+    def __init__(self, step: Callable[[], None], *, lines: bool, reduced: Reduced | None) -> None:
         self._lines = lines
-        self._everything = everything
+        self._reduced = reduced
         self._step = step
         self._slow: list[str | GivenManifests] = []
         self.found: list[Found] = []
@@ -79,14 +82,14 @@ class _InputReader:
             try:
                 with opened() as content:
                     # Where all of its objects are kept, item by item takes more memory than JSON as it is.
-                    if name != STDIN and not self._everything and len(content.read(LONG)) == LONG:
+                    if name != STDIN and self._reduced is None and len(content.read(LONG)) == LONG:
                         content.seek(0)
                         if recognise(content) is not None:
                             self._slow.append(name)  # It is read item by item.
                             continue
                     if name != STDIN:
                         content.seek(0)
-                    self._sort(name, iter(content))
+                    self._sort(name, content)
             except OSError as error:
                 self.faults.append(ReadProblem(name, 0, 0, str(error.strerror)))
         read = read_sources(self._slow, DEFAULT_NAMESPACE, step=self._step, command=_COMMAND)
@@ -96,13 +99,14 @@ class _InputReader:
                 for manifest in manifests(document):
                     self._take(source.name, document, manifest)
 
-    def _sort(self, name: str, content: Iterable[bytes]) -> None:
+    def _sort(self, name: str, content: BinaryIO) -> None:
         """Read a JSON file at once; others are left to the reader of manifests."""
-        lines = iter(content)
-        first = next((line for line in lines if line.strip()), b"")
+        first = next((line for line in content if line.strip()), b"")
         is_json = first.lstrip()[:1] == b"{"
         if name == STDIN or (is_json and not self._lines):
-            whole = first + b"".join(lines)
+            if name != STDIN:
+                content.seek(0)
+            whole = first + content.read() if name == STDIN else content.read()
             # Positions in JSON need a parser that is forty times as slow.
             if not (is_json and not self._lines and self._read_json(name, whole)):
                 self._slow.append(GivenManifests(name, whole))
@@ -123,7 +127,9 @@ class _InputReader:
         raw = orjson.dumps(_placed(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
         readable = is_readable(manifest)
         # The inventory ignores all others. A policy may have the template that an object names.
-        kept = self._everything or not readable or pods.may_concern_us(raw)
+        if self._reduced is not None:
+            raw = self._reduced(manifest.kind, raw)
+        kept = self._reduced is not None or not readable or pods.may_concern_us(raw)
         if kept or any(word in raw for word in _NAMES_TEMPLATE):
             self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
 
@@ -132,16 +138,17 @@ class _InputReader:
         if _WRAPPER in content:
             return False  # It holds other objects.
         try:
-            waiting = [(_decode_item(content), content, "", "")]
+            waiting: list[tuple[bytes | msgspec.Raw, str, str]] = [(content, "", "")]
             while waiting:
-                item, raw, version, kind = waiting.pop()
+                raw, version, kind = waiting.pop()
+                item = _decode_item(raw)
                 kind, version = item.kind or kind, item.apiVersion or version
                 if kind.endswith("List") and item.items is not None:
                     # Items of typed lists may omit apiVersion and kind; items of a plain List may not.
                     defaults = ("", "") if kind == "List" else (version, kind.removesuffix("List"))
-                    waiting += [(_decode_item(each), bytes(each), *defaults) for each in reversed(item.items)]
+                    waiting += [(each, *defaults) for each in reversed(item.items)]
                     continue
-                self._take_json(name, raw, version, kind)
+                self._take_json(name, bytes(raw), version, kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError):
             self.found = [each for each in self.found if each.source != name]
             return False
@@ -150,6 +157,7 @@ class _InputReader:
     def _take_json(self, name: str, raw: bytes, version: str, kind: str) -> None:
         group, _, short = version.rpartition("/")
         if (group, kind) not in _FACTS:
+            raw = raw if self._reduced is None else self._reduced(kind, raw)
             self.found.append(Found(group, short, kind, raw, name, 1))
             return
         data: dict[str, object] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
@@ -165,7 +173,11 @@ def _placed(manifest: Manifest) -> dict[str, object]:
 
 
 def read_files(
-    given: Iterable[str | GivenManifests], step: Callable[[], None], *, lines: bool = False, everything: bool = False
+    given: Iterable[str | GivenManifests],
+    step: Callable[[], None],
+    *,
+    lines: bool = False,
+    reduced: Reduced | None = None,
 ) -> FileInputs:
     """Read all files, each one once.
 
@@ -173,9 +185,9 @@ def read_files(
         given: files, directories, `-` for standard input, and what another program printed.
         step: is called after each document.
         lines: whether lines of fields will be asked for; that keeps every document in memory.
-        everything: whether objects are kept that do not name Neuron resources, such as Nodes.
+        reduced: what is kept of objects; with it those are kept, too, that do not name Neuron resources, as Nodes.
     """
-    reader = _InputReader(step, lines=lines, everything=everything)
+    reader = _InputReader(step, lines=lines, reduced=reduced)
     reader.read(given)
     found = sorted(reader.found, key=lambda each: (each.group, each.kind) in CONTROLLED)
     documents = reader.documents

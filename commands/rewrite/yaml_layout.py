@@ -1,7 +1,7 @@
 """The layout of a YAML text, and writing of new parts in the same layout.
 
 YAML libraries are not used for writing: their rules for quotes differ from kubectl's rules for reading (see
-`runtime.yaml_scalars`), and they write only whole documents.
+`runtime.yaml_nodes`), and they write only whole documents.
 """
 
 import dataclasses
@@ -11,8 +11,7 @@ from typing import Final
 
 import orjson
 
-from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode
-from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode, escape_unprintable, write_scalar, write_string
 
 _COLUMNS: Final = 2
 """By which orjson indents a nested value."""

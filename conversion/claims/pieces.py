@@ -424,6 +424,11 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     places = ways = 0
     kind: object = None
     for option, constraints in binding:
+        runs = len({run for run, _ in option.places})
+        if runs and not constraints:
+            places += runs
+            ways = max(ways, 1)
+            continue
         if not constraints:
             places += 1
             ways = max(ways, math.comb(len(option.ids) or devices, count))
@@ -431,8 +436,8 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)
         first = number == 0 and members[0] == min(members, key=order.index) == identity
-        if option.places:
-            places += len(option.places)
+        if runs:
+            places += runs
             ways = max(ways, 1)
         elif first:
             places += max(1, devices // group) if group else devices

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
+from kubeletplugin.api_store import ApiStore
 from kubeletplugin.clock import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import ClaimReader, JsonObject, KubeError, NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.holds import Hold, Holds
@@ -71,7 +72,7 @@ class NodeClaims:
     """
 
     preparer: Preparer
-    objects: ClaimReader
+    objects: ApiStore
     view: Callable[[], NodeView]
     pool: str
     usage: Usage

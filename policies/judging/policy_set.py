@@ -5,7 +5,6 @@ from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.judging import access
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 
 
@@ -41,8 +40,7 @@ class PolicySet:
     @property
     def asks(self) -> bool:
         """Whether a policy reads `authorizer`."""
-        rules: tuple[ValidatingRule | MutatingRule, ...] = (*self.validating, *self.mutating)
-        return any(access.asks(rule.programs()) for rule in rules)
+        return any(rule.asks for rule in (*self.validating, *self.mutating))
 
     @property
     def unconnected(self) -> bool:
@@ -52,8 +50,7 @@ class PolicySet:
     @property
     def network_classes(self) -> frozenset[str]:
         """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
-        named = (rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
-        return frozenset({names.EFA_DEVICE_CLASS, *named})
+        return self.efa_classes | {names.EFA_DEVICE_CLASS}
 
     @property
     def conversion_classes(self) -> frozenset[str]:

@@ -5,18 +5,67 @@ from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
-from kubecel.library.authorization import Ask, Authorizer, Question
-from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from kubecel.errors import CelRuntimeError
+from kubecel.library.authorization import AccessDecision, Ask, Authorizer, Question
+from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, TIMESTAMP, Type, list_of, map_of, record
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
-from policies.judging.access import ask_nobody
-from policies.judging.device_counts import of_claim, of_pod
+from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.judging.namespaces import NAMESPACE
 from policies.judging.whole_nodes import ParsingTime
-from policies.judging.workloads import of_workload
+
+_CONDITION: Final = record(
+    "namespaceObject.status.conditions[]",
+    {"status": STRING, "type": STRING, "lastTransitionTime": TIMESTAMP, "message": STRING, "reason": STRING},
+)
+_METADATA: Final[Mapping[str, Type]] = {
+    "name": STRING,
+    "generateName": STRING,
+    "namespace": STRING,
+    "labels": map_of(STRING, STRING),
+    "annotations": map_of(STRING, STRING),
+    # The object has the field `uid`: as in the API server, an expression that reads `UID` compiles and then fails.
+    "UID": STRING,
+    "creationTimestamp": TIMESTAMP,
+    "deletionGracePeriodSeconds": INT,
+    "deletionTimestamp": TIMESTAMP,
+    "generation": INT,
+    "resourceVersion": STRING,
+    "finalizers": list_of(STRING),
+}
+NAMESPACE: Final = record(
+    "namespaceObject",
+    {
+        "metadata": record("namespaceObject.metadata", _METADATA),
+        "spec": record("namespaceObject.spec", {"finalizers": list_of(STRING)}),
+        "status": record("namespaceObject.status", {"conditions": list_of(_CONDITION), "phase": STRING}),
+    },
+)
+"""The type of `namespaceObject` (k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType), whose values
+`neuron.api.namespaces` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
+
+
+class UnansweredError(Exception):
+    """An evaluation ended at a permission that was not looked up yet. Its caller looks it up, and evaluates again."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(str(question))
+        self.question = question
+
+
+def ask_nobody(question: Question) -> AccessDecision:
+    """For evaluations without an API server.
+
+    Raises:
+        CelRuntimeError: always.
+    """
+    raise CelRuntimeError(
+        f"the permission {question} is not known, because there is no API server to ask here: in a test, give the"
+        " answer in `access`"
+    )
+
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
 _GROUP_RESOURCE: Final = record("resource", {"group": STRING, "version": STRING, "resource": STRING})

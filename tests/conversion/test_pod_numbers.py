@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commands.cli.main import main
 from conversion.objects.kinds import KINDS
-from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES, pods_of_workload
+from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.subjects import RequestContext, of_object
 
@@ -27,7 +27,7 @@ def job(devices: int = 16, **spec: Any) -> dict[str, Any]:
 
 def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
     data = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec, **more}
-    context = RequestContext(knowledge=DeviceKnowledge(count_pods=pods_of_workload))
+    context = RequestContext(knowledge=DeviceKnowledge())
     found: dict[str, Any] = of_object(data, context).activation({})["neuron"]
     return found
 

@@ -9,7 +9,7 @@ import orjson
 from commands.objects.manifest_files import GivenManifests
 from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Rehearsal
-from commands.rehearse.reads import from_files
+from commands.rehearse.reads import from_files, reduced
 from commands.rehearse.rehearsing import RehearsalChoice, rehearse
 from commands.report.build import Heading
 from commands.report.file_inputs import read_files
@@ -107,7 +107,7 @@ def gathered(*items: Object, **settings: Any) -> Gathering:
     """The cluster of objects. `version`: of Kubernetes; others are settings."""
     options = settings.pop("options", None) or trainium(families=())
     version = settings.pop("version", "v1.36.3")
-    inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, everything=True)
+    inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, reduced=reduced)
     found, problems = from_files(inputs, GatheringSettings(options, **settings), version, NOW, lambda: None)
     assert problems == []
     return found

@@ -89,7 +89,7 @@ class PolicySteer:
         matched: tuple[AnyPodRule, ...] = (*policies.conversions, *policies.hints, *policies.templates)
         self._idle = not matched
         self._reads_namespace = any(rule.reads_namespace for rule in matched)
-        self._counts = any(map(_counts_devices, matched))
+        self._counts = any(True for rule in matched for _ in rule.read("neuron"))
         self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
@@ -197,8 +197,3 @@ def _on_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _counts_devices(rule: AnyPodRule) -> bool:
-    """Whether the conditions of a policy read the device counts of a pod."""
-    return any(path[0] == "neuron" for condition in rule.conditions for path in condition.program.references)

@@ -1,12 +1,15 @@
 """The play of a migration: what is drained, what is created again as what, where it runs, what waits and why."""
 
-from typing import Any
+from typing import Any, Final
 
+import orjson
 import pytest
 
 from commands.rehearse.model import Cost, Maker, WaitCause
+from commands.rehearse.reads import reduced
 from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
 from commands.rehearse.search import NoSuchTypeError
+from conversion.claims.containers import basic_requests
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, after, budget, driver_nodes, gathered, node, of_namespace, pods, rehearsal
 
@@ -485,3 +488,32 @@ def test_a_node_where_a_claim_gets_an_earlier_alternative_is_preferred_from_kube
     assert found is not None
     assert {each.request for each in found} == {"n0/inf2-2"}
     assert played.place(200, wanted) == taken
+
+
+_CPU: Final = {"resources": {"requests": {"cpu": "3"}}}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"containers": [{"name": "a", **_CPU}, {"name": "b", "image": "b", **_CPU}]},
+        {"containers": [], "initContainers": [{"name": "a", "restartPolicy": "Always", **_CPU}, {"name": "b", **_CPU}]},
+        {"overhead": {"cpu": "1500m"}, "resources": {"limits": {"cpu": "4"}}},
+        {"containers": None, "overhead": {"cpu": "2"}},
+    ],
+    ids=["containers", "init", "pod-level", "no-struct"],
+)
+def test_what_is_kept_of_pods_without_devices_has_the_same_requests(extra: dict[str, Any]) -> None:
+    [other] = pods("other", "n1", resource="memory", count="1Gi")
+    other["spec"] |= extra
+    kept = orjson.loads(reduced("Pod", orjson.dumps(other)))
+    assert basic_requests(kept["spec"]) == basic_requests(other["spec"]) != {}
+    assert (kept["spec"]["nodeName"], kept["status"]["phase"]) == ("n1", "Running")
+    assert (kept["metadata"] == other["metadata"]) is (extra.get("containers", ()) is None)
+
+
+def test_pods_with_devices_or_claims_are_kept_as_they_are() -> None:
+    [with_devices], [with_claim] = pods("x", "n1"), pods("y", "n1", resource="memory")
+    with_claim["status"]["resourceClaimStatuses"] = [{"name": "neuron"}]
+    for each in (with_devices, with_claim):
+        assert reduced("Pod", orjson.dumps(each)) == orjson.dumps(each)

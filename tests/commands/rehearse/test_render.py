@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import orjson
 import pytest
 
 from commands.rehearse.model import Rehearsal
@@ -66,13 +67,20 @@ def test_the_page_has_the_nodes_of_every_step_and_each_blocked_pod_with_its_fix(
 def test_texts_of_the_cluster_do_not_control_the_terminal() -> None:
     printed = as_text(hostile(), Style(width=100), details=True)
     assert not [letter for letter in printed if not letter.isprintable() and letter != "\n"]
-    assert json.loads(as_json(hostile()))["pods"][1]["name"].startswith("</script>")
+    assert json.loads("".join(as_json(hostile())))["pods"][1]["name"].startswith("</script>")
+
+
+@pytest.mark.parametrize("some", [[], pods("x", "n1") + pods("odd", "n1", count=6)], ids=["no-pods", "pods"])
+def test_json_in_pieces_is_that_of_the_whole_document(some: list[Object]) -> None:
+    text = "".join(as_json(rehearsal(node("n1"), *some)))
+    assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    assert len(json.loads(text)["pods"]) == len(some)
 
 
 @pytest.mark.parametrize("objects", [[], driver_nodes("d"), [node("n1")]], ids=["nothing", "driver-only", "no-pods"])
 def test_clusters_without_anything_to_move_are_printed(objects: list[Object]) -> None:
     found = rehearsal(*objects, choice=RehearsalChoice(pictures=True)) if objects else rehearsal(*driver_nodes())
-    for text in (as_text(found, Style()), as_json(found), as_html(found)):
+    for text in (as_text(found, Style()), "".join(as_json(found)), as_html(found)):
         assert text
     assert found.well
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.rewrite.yaml_layout import JsonLayout
-from runtime.yaml_scalars import escape_unprintable
+from runtime.yaml_nodes import escape_unprintable
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
