@@ -69,7 +69,7 @@ def text_of(span: str) -> str:
     return span[1:-1] if span[0] in _QUOTES else span
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=256)
 def _kind_of(span: str) -> str:
     """The quote, or that it is plain text; null, a boolean and a number are of no kind but their own."""
     first = span[0]

@@ -5,12 +5,14 @@ depends on it: the review of each pod makes what is missing.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from conversion.asks.steering import SteerTemplate
 from conversion.claims.templates import Template
+from conversion.findings.named_templates import other
 from conversion.objects import nesting
 from conversion.objects.kinds import KINDS, pods_of
 from conversion.objects.wire import AdmissionRequest
@@ -48,17 +50,22 @@ class EarlyTemplates:
         if len(raw) > LARGE_OBJECT or not self._finds(raw):
             return decision
         named = {each.name: each for each in self._named(request, raw)}
-        missing = [each for each in named.values() if not self._templates.holds(request.namespace, each)]
-        if not missing:
-            return decision
-        await before_waiting()
         found: list[Finding] = []
-        try:
-            async with asyncio.timeout(_SECONDS):
-                for template in missing:
-                    found += await self._made(request.namespace, template)
-        except TimeoutError:
-            pass  # The attempt goes on, and pods look again.
+        missing: list[Template] = []
+        for each in named.values():
+            if self._templates.holds(request.namespace, each):
+                continue
+            version = self._templates.other(request.namespace, each)
+            if version is None:
+                missing.append(each)
+            else:
+                found.append(other(request.namespace, each, version))
+        if missing:
+            await before_waiting()
+            with contextlib.suppress(TimeoutError):  # The attempt goes on, and pods look again.
+                async with asyncio.timeout(_SECONDS):
+                    for template in missing:
+                        found += await self._made(request.namespace, template)
         return dataclasses.replace(decision, warnings=(*decision.warnings, *found)) if found else decision
 
     def _named(self, request: AdmissionRequest, raw: bytes) -> Iterator[Template]:

@@ -8,6 +8,7 @@ import jsonpatch
 import msgspec
 import pytest
 
+from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, Outcome
 from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.findings import Finding
@@ -18,6 +19,7 @@ from tests.policies.files.test_claim_templates import policy
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.reviews.early_templates import EarlyTemplates
+from webhook.reviews.reviewer import first_step
 
 MATCH = "  match: {namespaces: [team-*], conditions: [{name: c, expression: CONDITION}]}\n"
 VERSION = "neuron.aws.com/template-version"
@@ -205,16 +207,30 @@ class _Valid:
     ids=["created", "dry run", "another namespace", "no namespace"],
 )
 def test_a_workload_gets_its_templates_early(fields: dict[str, Any], made: bool) -> None:
-    found, store = policies(), FakeTemplates()
-    subject = mutator(templates=store, policies=found)
-    steer = subject._steer
-    finds = finder(found)
+    store = FakeTemplates()
+    asyncio.run(early(store).review(deployment(**fields)))
+    assert bool(store.made) is made
+
+
+def test_a_workload_that_gets_another_template_is_told_so_without_a_call() -> None:
+    store = FakeTemplates(refusal=TemplateUnavailableError(Finding("NEU302", "", "no answer", ""), 503, "Unavailable"))
+    store.others["team-a", "xl-trn2"] = 9
+    decision = first_step(early(store).review(deployment()))
+    assert decision is not None
+    assert [each.code for each in decision.warnings] == ["NEU721"]
+
+
+def early(store: FakeTemplates) -> EarlyTemplates:
+    found = policies()
+    steer, finds = mutator(templates=store, policies=found)._steer, finder(found)
     assert finds is not None
     assert steer is not None
+    return EarlyTemplates(_Valid(), steer.of_template, store, finds)
+
+
+def deployment(**fields: Any) -> AdmissionRequest:
     workload = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"spec": named()["spec"]}}}
-    early = EarlyTemplates(_Valid(), steer.of_template, store, finds)
-    asyncio.run(early.review(request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})))
-    assert bool(store.made) is made
+    return request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})
 
 
 @pytest.mark.parametrize(("manifest", "allowed"), [(named(), True), (asking(), False)], ids=["claim", "annotation"])
