@@ -222,6 +222,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             await publisher.withdraw()
             if gate.registered:
                 await clock.sleep(_PLACED_SECONDS)
+        await driver.finish_calls()
 
 
 def node_roots(settings: DriverSettings) -> tuple[DriverSettings, Roots]:

@@ -25,7 +25,7 @@ from commands.cli.inputs import (
     names_file,
     setting_options,
 )
-from commands.cli.streams import say, write, write_all
+from commands.cli.streams import output_option, say, write, write_all
 from runtime import console
 from runtime.terminal import wrapped
 
@@ -67,14 +67,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
 @kustomize_option("explain")
 @cluster_options
 @namespace_option("Namespace of the pods, and of objects in files that set none. Default: that of the context.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs.",
-)
+@output_option()
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
 def explain(

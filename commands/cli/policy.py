@@ -13,7 +13,7 @@ import click
 
 from commands.cli.clusters import ClusterChoice, connected, namespace_name, optional_cluster_options
 from commands.cli.inputs import counted, filename_option, need_files
-from commands.cli.streams import say, write
+from commands.cli.streams import output_option, say, write
 from neuron import names
 from neuron.findings import did_you_mean
 
@@ -67,13 +67,10 @@ def check(context: click.Context, /, folder: Path, cluster: ClusterChoice) -> No
 
 @policy.command()
 @_FOLDER
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["rules", "values"]),
-    default="rules",
-    show_default=True,
-    help="rules: as a list. values: as values of the chart, with the conditions for pods.",
+@output_option(
+    "rules",
+    "values",
+    told="rules: as a list. values: as values of the chart, with the conditions for pods.",
 )
 @click.pass_context
 def rules(context: click.Context, folder: Path, output: str) -> None:

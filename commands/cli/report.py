@@ -27,7 +27,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write
+from commands.cli.streams import Counter, heading, output_option, page_style, write
 
 if TYPE_CHECKING:
     from commands.cluster.reader import ClusterReader
@@ -68,13 +68,9 @@ def _dump(value: str) -> tuple[str, str]:
     " PATHs with one NAME are one cluster.",
 )
 @namespace_option("Only this namespace of the cluster. Default: all.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(_FORMATS),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
+@output_option(
+    *_FORMATS,
+    told="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
     " programs; sarif: SARIF 2.1.0 for code hosts.",
 )
 @docs_url_option

@@ -26,7 +26,7 @@ from commands.cli.inputs import (
     need_files,
     setting_options,
 )
-from commands.cli.streams import Counter, write, write_all
+from commands.cli.streams import Counter, output_option, write, write_all
 from conversion.asks.steering import Mode
 from neuron import known_faults
 from neuron.api import taint_rules
@@ -46,13 +46,11 @@ _AT_ONCE: Final = 32
 @click.command
 @filename_option("check")
 @kustomize_option("check")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
+@output_option(
+    "text",
+    "json",
+    "sarif",
+    told="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
 )
 @docs_url_option
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")

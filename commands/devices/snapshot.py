@@ -160,27 +160,14 @@ def gather(objects: Iterable[Object], address: str, taken: dt.datetime) -> Clust
         address: what to show as the cluster.
         taken: when they were read.
     """
-    projections: dict[str, Callable[[Object], Object | None]] = {
-        "Pod": _pod,
-        "DeviceClass": _plain,
-        KIND: _plain,
-    }
-    found: dict[str, list[Object]] = {kind: [] for kind in projections}
-    slices: list[Slice] = []
-    nodes: list[Node] = []
-    claims: list[StoredClaim] = []
+    found: dict[str, list[Any]] = {kind: [] for kind in _PROJECTIONS}
     for item in objects:
         kind = item.get("kind")
-        if kind == "Node" and (node := _safely(read_node, item)) is not None:
-            nodes.append(node)
-        elif kind == "ResourceClaim" and (claim := _safely(read_stored_claim, item)) is not None:
-            claims.append(claim)
-        elif kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
-            slices += [slice_] if slice_.driver == names.DRIVER else []
-        elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
+        if isinstance(kind, str) and kind in found and (kept := _safely(_PROJECTIONS[kind], item)) is not None:
             found[kind].append(kept)
-    pods, classes, rules = (tuple(each) for each in found.values())
-    return _completed(ClusterSnapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
+    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
+    ours = tuple(each for each in slices if each.driver == names.DRIVER)
+    return _completed(ClusterSnapshot(address, taken, nodes, ours, claims, pods, classes, rules))
 
 
 async def taint_rules(reader: ClusterReader) -> Resource | None:
@@ -282,3 +269,14 @@ def _metadata(item: Object) -> dict[str, object]:
 
 def _some(value: Object | None, keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value[key] for key in keys if key in value} if value else {}
+
+
+_PROJECTIONS: Final[Mapping[str, Callable[[Object], Any]]] = {
+    "Node": read_node,
+    "ResourceSlice": read_slice,
+    "ResourceClaim": read_stored_claim,
+    "Pod": _pod,
+    "DeviceClass": _plain,
+    KIND: _plain,
+}
+"""What a snapshot keeps of each kind, in the order of its fields."""

@@ -221,33 +221,37 @@ class Explainer:
             found[str(entry.get("name"))] = self._claims.get((namespace, name)) if name else None
         return found
 
+    def _objects(self, kind: str, namespace: str) -> Iterator[Manifest]:
+        """The objects of a kind and namespace of the cluster."""
+        found = self._live.objects if self._live else ()
+        return (each for each in found if (each.kind, each.namespace) == (kind, namespace))
+
     def _templates_of(self, pod: Object) -> dict[str, bool | None]:
         namespace = pod["metadata"].get("namespace") or ""
         listed = self._live is not None and ("ResourceClaimTemplate", namespace) in self._live.listed
-        known = {each.name for each in (self._live.objects if self._live else ()) if _is_template(each, namespace)}
+        known = {each.name for each in self._objects("ResourceClaimTemplate", namespace)}
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
 
     def _group_of(self, pod: Object) -> Object | None:
         """Its PodGroup; None if it has none, or it is not known."""
-        key = (pod["metadata"].get("namespace") or "", group_of(pod))
-        groups = (each for each in (self._live.objects if self._live else ()) if each.kind == POD_GROUP)
-        return next((each.data for each in groups if (each.namespace, each.name) == key), None)
+        groups = self._objects(POD_GROUP, pod["metadata"].get("namespace") or "")
+        return next((each.data for each in groups if each.name == group_of(pod)), None)
 
     def _workload_of(self, pod: Object) -> Object | None:
         """The NeuronUltraServerWorkload that makes a template of a pod."""
-        namespace, wanted = pod["metadata"].get("namespace") or "", self._templates_of(pod)
-        known = (each for each in (self._live.objects if self._live else ()) if each.kind == WORKLOAD)
-        found = (each.data for each in known if each.namespace == namespace and template_of(each.data) in wanted)
-        return next(found, None)
+        wanted = self._templates_of(pod)
+        known = self._objects(WORKLOAD, pod["metadata"].get("namespace") or "")
+        return next((each.data for each in known if template_of(each.data) in wanted), None)
 
     def _queued(self, pod: Object) -> Object | None:
         """The Workload that Kueue made of a pod which it holds back; of several pods, they own it together."""
-        uid = pod["metadata"].get("uid")
-        if not uid or KUEUE_GATE not in gates_of(pod):
+        metadata = pod["metadata"]
+        if not metadata.get("uid") or KUEUE_GATE not in gates_of(pod):
             return None
-        known = (each.data for each in (self._live.objects if self._live else ()) if (each.group, each.kind) == QUEUED)
-        return next((each for each in known if uid in _owners(each)), None)
+        known = self._objects(QUEUED[1], metadata.get("namespace") or "")
+        own = (each.data for each in known if each.group == QUEUED[0])
+        return next((each for each in own if metadata["uid"] in _owners(each)), None)
 
     def _lacks_group(self, pod: Object) -> bool:
         listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed
@@ -261,10 +265,6 @@ class Explainer:
 
 def _owners(item: Object) -> set[object]:
     return {each.get("uid") for each in mappings(mapping(item.get("metadata")).get("ownerReferences"))}
-
-
-def _is_template(manifest: Manifest, namespace: str) -> bool:
-    return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
 def _all(files: Sequence[ManifestSource], namespace: str) -> Iterator[tuple[ManifestSource, Document, Manifest]]:

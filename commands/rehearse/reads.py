@@ -54,7 +54,7 @@ class _Spec(msgspec.Struct, omit_defaults=True):
     overhead: msgspec.Raw = msgspec.Raw()
 
 
-class _Status(msgspec.Struct, omit_defaults=True):
+class _OtherPodStatus(msgspec.Struct, omit_defaults=True):
     phase: msgspec.Raw = msgspec.Raw()
 
 
@@ -63,7 +63,7 @@ class _OtherPod(msgspec.Struct, omit_defaults=True):
 
     metadata: _Metadata
     spec: _Spec
-    status: _Status
+    status: _OtherPodStatus
 
 
 _decode_other: Final = msgspec.json.Decoder(_OtherPod).decode

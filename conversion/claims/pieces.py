@@ -250,9 +250,11 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
     if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
         yield alternatives
         return
+    # Each part chooses alone. Parts for two types would not continue each other on a node that both could match.
+    several = [dataclasses.replace(each, typed=each.typed or len(alternatives) > 1) for each in alternatives]
     for start in range(0, count, size):
         positions = range(start, min(start + size, count))
-        yield tuple(_at(alternative, found, positions) for alternative, found in zip(alternatives, places, strict=True))
+        yield tuple(_at(alternative, found, positions) for alternative, found in zip(several, places, strict=True))
 
 
 def _at(

@@ -190,7 +190,7 @@ def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
     uses = layout.uses
     sets = {each.requests: each for each in serving.connected_sets}
     for identity, size in sizes.items():
-        count, pair = counts[identity], (identity, share_of(identity))
+        count, pair = counts.get(identity, 0), (identity, share_of(identity))
         line, together = entry.line, any(identity in use and len(use) > 1 for use in uses)
         runs = line is not None and count < line.devices and neighbours.halves(line, count) is None
         if runs or together or count < 2 or identity < 0:

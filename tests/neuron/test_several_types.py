@@ -87,6 +87,14 @@ def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> Non
     check_sets([(DEVICE, count)], orders=True)
 
 
+def test_a_share_of_one_device_on_a_type_leaves_one_request_on_a_ring() -> None:
+    """Of a catalogue file: 14 cores are seven devices of the ring, and half of a device there."""
+    large = dataclasses.replace(CATALOGUE["trn1.2xlarge"], name="trn9.large", cores_per_device=32, shares_cores=True)
+    claim = claim_for([(CORE, 14)], [typed("inf2.48xlarge"), large])
+    assert claim is not None
+    assert [len(claim.uses), len(claim.template.spec["spec"]["devices"]["requests"])] == [1, 1]
+
+
 @pytest.mark.parametrize("types", [("inf2.48xlarge",), ("inf1.24xlarge",), ("inf2.48xlarge", "inf1.24xlarge")])
 @given(st.data())
 def test_eight_devices_are_connected_however_the_claim_is_divided(types: tuple[str, ...], data: st.DataObject) -> None:
