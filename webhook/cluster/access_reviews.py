@@ -30,14 +30,14 @@ _FIX: Final = (
 )
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
     reason: str = ""
     evaluationError: str = ""  # noqa: N815 - the API's spelling
 
 
 class _Review(msgspec.Struct):
-    status: _Status
+    status: _ReviewStatus
 
 
 _decode: Final = msgspec.json.Decoder(_Review).decode
