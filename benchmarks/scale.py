@@ -52,7 +52,7 @@ _DEVICES: Final = 16
 _COUNTS: Final = ("1", "4", "8", "16")
 _NAMESPACES: Final = 10
 _CHANGES: Final = 100
-_CLAIMS: Final = 500
+_CLAIMS: Final = 2_000
 _THREADS: Final = 4
 _QUIET: Final = 2.0
 """Seconds in which the webhook takes in what changed last."""

@@ -1,7 +1,7 @@
 """`make reference`: writes the pages of the book that are made from the code.
 
 Commands come from click, settings from their declarations, fields of policy files from the models' JSON Schemas, error
-codes from their table.
+codes from their table, tested versions from the record of the runs.
 `tests/test_reference.py` compares the files with what this module makes.
 """
 
@@ -377,12 +377,29 @@ def errors() -> str:
     return "\n".join(lines) + "\n"
 
 
+# --- versions -------------------------------------------------------------------------------------------------------
+
+_TESTED: Final = re.compile(r"(?<=<!-- tested -->\n).*?(?=<!-- /tested -->)", re.DOTALL)
+
+
+def versions() -> str:
+    """The page on versions, with the table of the runs that tests/cluster recorded in tested.json."""
+    lines = ["", "| Kubernetes | tests that passed | failed | skipped, and why |", "|---|---|---|---|"]
+    for version, run in json.loads((FOLDER / "tested.json").read_text()).items():
+        lacks = f"Kubernetes {version} lacks "
+        why = "; ".join(f"{count}: {_cell(reason.removeprefix(lacks))}" for reason, count in run["skipped"].items())
+        lines.append(f"| {version} | {run['passed']} | {run['failed']} | {why} |")
+    text = "\n".join([*lines, "", ""])
+    return _TESTED.sub(lambda _: text, (FOLDER / "versions.md").read_text())
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "errors.md": errors,
     "reference/commands.md": commands,
     "reference/settings.md": settings,
     "reference/values.md": values,
     "reference/policy-kinds.md": policy_kinds,
+    "versions.md": versions,
 }
 """Name of a file in docs -> the function that makes it."""
 

@@ -7,7 +7,7 @@ The transport is `runtime.api_transport`; `runtime.watching` lists and watches. 
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,37 +68,13 @@ class ApiStore:
     # --- reading ------------------------------------------------------------------------------------------
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """See `ports.ClaimReader`."""
+        """The claim; None if it does not exist."""
         try:
             return await self.call("GET", (await self._resource("resourceclaims")).path(namespace, name))
         except KubeError as error:
             if error.status == NOT_FOUND and error.reason == "NotFound":
                 return None
             raise
-
-    async def claims(self) -> list[JsonObject]:
-        """See `ports.ClaimReader`."""
-        watching = self.watching(Collection(await self._resource("resourceclaims")))
-        return await self.list(watching, "ResourceClaims", self._allocated_here)
-
-    def _allocated_here(self, claim: JsonObject) -> JsonObject | None:
-        """The fields of a claim that preparation needs; None without devices of this driver on this node.
-
-        A cluster may have 100,000 claims: those of other nodes would not fit into the driver's memory.
-        """
-        status = claim.get("status") or {}
-        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-        own = (names.DRIVER, self._node_name)
-        if not any((result.get("driver"), result.get("pool")) == own for result in results):
-            return None
-        metadata = claim.get("metadata") or {}
-        kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-        constraints = ((claim.get("spec") or {}).get("devices") or {}).get("constraints") or []
-        return {
-            "metadata": kept,
-            "spec": {"devices": {"constraints": constraints}},
-            "status": {key: status.get(key) for key in ("allocation", "reservedFor")},
-        }
 
     async def apply_devices(
         self,
@@ -218,23 +194,18 @@ class ApiStore:
         timing = Timing(list_timeout=_REQUEST_SECONDS, watch_timeout=_WATCH_SECONDS)
         return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
-    async def list(
-        self, watching: Watching, kind: str, project: Callable[[JsonObject], JsonObject | None] = lambda item: item
-    ) -> list[JsonObject]:
-        """The results of `project` that are not None. Unreadable objects are left out. Raises KubeError.
+    async def list(self, watching: Watching, kind: str) -> list[JsonObject]:
+        """The objects. Unreadable ones are left out. Raises KubeError.
 
         Args:
             watching: of the collection; a watch can begin where the list ends.
             kind: of the objects, for messages.
-            project: what is kept of an object.
         """
         items: list[JsonObject] = []
 
         def take(raw: memoryview) -> None:
-            item = _read(bytes(raw), watching.collection.resource.plural)
-            kept = project(item) if item is not None else None
-            if kept is not None:
-                items.append(kept)
+            if (item := _read(bytes(raw), watching.collection.resource.plural)) is not None:
+                items.append(item)
 
         try:
             with _kube_errors(f"The list of {kind} cannot be read", f"The list of {kind}", watching):

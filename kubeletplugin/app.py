@@ -171,7 +171,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
                 driver, preparer, usage, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics
             ),
         ]
-        looks = ContainerLooks(driver.prepared_claims, api, usage, processes, settings.proc_root)
+        looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes, settings.proc_root)
         reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
         fake = settings.emulate is not None
         checks = NodeChecks(reader, monitor, driver.preparations, note, emulated=fake, clock=clock, metrics=metrics)
@@ -222,6 +222,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             await publisher.withdraw()
             if gate.registered:
                 await clock.sleep(_PLACED_SECONDS)
+        await driver.finish_calls()
 
 
 def node_roots(settings: DriverSettings) -> tuple[DriverSettings, Roots]:

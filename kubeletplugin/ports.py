@@ -1,7 +1,7 @@
 """What the driver's parts say to each other of files and API server: errors and JSON."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 JsonObject = dict[str, Any]
 """A Kubernetes object as decoded JSON."""
@@ -51,16 +51,3 @@ class SliceEvent:
 
     type: str
     slice: JsonObject
-
-
-class ClaimReader(Protocol):
-    """ResourceClaims. All methods raise `KubeError`."""
-
-    async def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """The claim; None if it does not exist."""
-
-    async def claims(self) -> list[JsonObject]:
-        """The claims of the cluster with devices of this driver on this node: name, namespace, UID and status.
-
-        Claims that cannot be read are left out: tenants choose their content.
-        """

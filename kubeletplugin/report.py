@@ -45,21 +45,6 @@ _NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
 _SECOND_LOOK: Final = 1.0
 
 
-class _NoApi:
-    """Claims where the API server cannot be used."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    async def claim(self, namespace: str, name: str) -> JsonObject | None:  # noqa: ARG002
-        """See `ports.ClaimReader`."""
-        raise KubeError(self._why)
-
-    async def claims(self) -> list[JsonObject]:
-        """See `ports.ClaimReader`."""
-        raise KubeError(self._why)
-
-
 async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
     """Check once. Nothing is changed but test files, which are removed again."""
     clock = Clock()
@@ -71,23 +56,28 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(usage.close)
         await monitor.refresh()
-        objects: api_store.ApiStore | _NoApi
+        node, api = NodeInfo(), None
         try:
             api = await api_store.connect(settings.kubeconfig, settings.node_name)
         except ClusterUnavailableError as error:
-            objects, node = _NoApi(str(error)), NodeInfo(error=str(error))
+            node = NodeInfo(error=str(error))
         else:
             stack.push_async_callback(api.close)
             own = OwnNode(
                 NodeApi(api, settings.node_name), clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts
             )
-            objects = api
             try:
                 node = node_info(await own.read())
             except KubeError as error:
                 node = NodeInfo(error=str(error))
+
+        async def read_claim(namespace: str, name: str) -> JsonObject | None:
+            if api is None:
+                raise KubeError(node.error)
+            return await api.claim(namespace, name)
+
         claims = functools.partial(_claims, settings.state)
-        looks = ContainerLooks(claims, objects, usage, processes, settings.proc_root)
+        looks = ContainerLooks(claims, read_claim, usage, processes, settings.proc_root)
         reader = NodeReader(roots, monitor, lambda: node, looks, processes)
         readings = await reader.now(await reader.files(emulated=settings.emulate is not None))
         await clock.sleep(_SECOND_LOOK)  # what lacks its devices is looked at twice

@@ -368,8 +368,8 @@ CODES: Final = {
         "Some runs of consecutive devices are not tried",
         "A request has at most 8 alternatives, and fewer if the scheduler would search too long. So the claim cannot "
         "name every run of an Inferentia node, or every group. It is said for each type that the pod may run on.",
-        "Nothing while another run is free. A smaller number of devices has more places.",
-        "2 of the 12 runs of 6 devices on inf2.48xlarge are not tried, from device 10 or 11: the pod waits if no "
+        "Nothing while another run is free. A pod that selects one instance type has more places.",
+        "4 of the 12 runs of 9 devices on inf2.48xlarge are not tried, from device 8, 9, 10 or 11: the pod waits if no "
         "other run is free. `neuron-dra explain` shows which devices are free.",
     ),
     "NEU220": FindingCode(

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
 from neuron.hardware import windows
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.windows import Line
@@ -18,6 +21,7 @@ PAGE = (DOCS / "topology.md").read_text()
 CONCEPTS = (DOCS / "concepts.md").read_text()
 TYPES = list(Catalogue())
 LINES = [entry for entry in TYPES if entry.line]
+RING = next(entry for entry in Catalogue().scheduled(tries_orders=False) if entry.name == "inf2.48xlarge")
 
 
 def script() -> ModuleType:
@@ -65,13 +69,17 @@ def test_the_page_has_the_published_shifts_of_each_type(instance: InstanceType) 
 
 
 def test_the_examples_name_published_attributes() -> None:
-    group, three, nine = examples()
+    group, three, halves, nine = examples()
     assert group["constraints"] == [{"matchAttribute": windows.attribute(4, 0)}]
     ring = windows.placements(Line(12, wraps=True), 3)
     assert [each["matchAttribute"] for each in three["constraints"]] == [each.attribute for each in ring]
     assert [each["requests"] for each in three["constraints"]] == [
         [f"n0/{each['name']}"] for each in three["requests"][0]["firstAvailable"]
     ]
+    ask = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 8)
+    eight = make_claim([ask], [RING], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(eight, Claim)
+    assert halves["constraints"][0] in eight.template.spec["spec"]["devices"]["constraints"]
     chain = Line(4, wraps=False)
     shifts = windows.published_shifts(chain).items()
     published = {windows.attribute(size, shift) for size, each in shifts for shift in each}

@@ -7,8 +7,8 @@ is a group.
 import functools
 import operator
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from checks.claims.device_index import DeviceIndex
 from neuron import names
@@ -27,6 +27,8 @@ _WINDOW: Final = f"{names.DRIVER}/window"
 _UNKNOWN_WHOLE: Final = (4, 16)
 """Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
 _LONGEST_YAML: Final = 100
+_MOST_TRIED: Final = 500
+"""Alternatives that are looked at to find out what a claim can get. A run in two requests takes 60."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,55 +67,115 @@ def fewest_devices(leaves: Iterable[Leaf]) -> dict[str, int]:
     return fewest
 
 
-def choices_of(leaves: Sequence[Leaf], index: DeviceIndex) -> list[list[Leaf]]:
-    """What can be allocated together, if on no instance type more than one request has alternatives.
+Allocation: TypeAlias = tuple[Sequence[Leaf], frozenset[object] | None]
+"""Requests or alternatives that are allocated together, and the ids of their devices: None if these can differ."""
 
-    A claim is allocated on one node, and so on one type. Otherwise all leaves of a type are one choice.
+Judge: TypeAlias = Callable[[InstanceType | None, Allocation], bool]
+"""Says whether an allocation on an instance type is connected; None: the type is not in the catalogue."""
+
+
+def every_allocation(
+    leaves: Sequence[Leaf],
+    constraints: Sequence[Constraint],
+    index: DeviceIndex,
+    catalogue: Catalogue,
+    judge: Judge,
+) -> bool:
+    """Whether all that can be allocated together on an empty node is connected, on each type that has all requests.
+
+    Also False if there is no such type, or if there are too many combinations of alternatives.
     """
-    types = set.intersection(*(set(index.types(mask)) for mask in _masks(leaves).values()))
-    found: dict[tuple[Leaf, ...], None] = {}
-    for name in sorted(types):
-        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
-        found |= dict.fromkeys(map(tuple, _choices_of_one_type(mine)))
-    return [list(each) for each in found] or _choices_of_one_type(leaves)
-
-
-def _masks(leaves: Iterable[Leaf]) -> dict[str, int]:
-    """The shapes that each request can match by one of its alternatives."""
     masks: dict[str, int] = {}
     for leaf in leaves:
         masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
-    return masks
+    types = set.intersection(*(set(index.types(mask)) for mask in masks.values()))
+    for name in types:
+        mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
+        entry = catalogue.get(name)
+        try:
+            found = [judge(entry, each) for each in _allocations(mine, constraints, index, name, entry)]
+        except _TooManyError:
+            return False
+        if not found or not all(found):
+            return False
+    return bool(types)
 
 
-def _choices_of_one_type(leaves: Iterable[Leaf]) -> list[list[Leaf]]:
-    by_request: dict[str, list[Leaf]] = {}
+class _TooManyError(Exception):
+    """There are more than `_MOST_TRIED` combinations of alternatives."""
+
+
+def _allocations(
+    leaves: Sequence[Leaf],
+    constraints: Sequence[Constraint],
+    index: DeviceIndex,
+    name: str,
+    entry: InstanceType | None,
+) -> Iterator[Allocation]:
+    """What the allocator can choose on an empty node: a constraint holds for the alternatives of it that are chosen."""
+    ties = [(frozenset(each.requests), each.match_attribute) for each in constraints if each.match_attribute]
+    requests: dict[str, list[tuple[Leaf, Sequence[int], Mapping[Any, tuple[object, ...]]]]] = {}
     for leaf in leaves:
-        by_request.setdefault(leaf.request, []).append(leaf)
-    several = [alternatives for alternatives in by_request.values() if len(alternatives) > 1]
-    if len(several) > 1:
-        return [[leaf for alternatives in by_request.values() for leaf in alternatives]]
-    alone = [leaf for alternatives in by_request.values() if len(alternatives) == 1 for leaf in alternatives]
-    return [[*alone, alternative] for alternative in several[0]] if several else [alone]
+        covering = [place for place, (named, _) in enumerate(ties) if covers(named, leaf.devices.reference)]
+        values = {
+            shape.fixed.get(DEVICE_ID): tuple(shape.fixed.get(ties[place][1]) for place in covering)
+            for shape in index.members(leaf.mask & index.of_type(name))
+        }
+        requests.setdefault(leaf.request, []).append((leaf, covering, values))
+    spare = _spare(entry, sum(fewest_devices(leaves).values()))
+    steps = iter(range(_MOST_TRIED))
+
+    def search(
+        chosen: tuple[Leaf, ...], taken: frozenset[object] | None, agreed: Mapping[int, object]
+    ) -> Iterator[Allocation]:
+        if len(chosen) == len(requests):
+            yield chosen, taken
+            return
+        for leaf, covering, values in list(requests.values())[len(chosen)]:
+            if next(steps, None) is None:
+                raise _TooManyError
+            if taken is None:
+                yield from search((*chosen, leaf), None, agreed)
+                continue
+            sets: dict[tuple[object, ...], set[object]] = {}
+            for device, found in values.items():
+                if (spare or device not in taken) and all(map(_agrees, map(agreed.get, covering), found)):
+                    sets.setdefault(found, set()).add(device)
+            for found, devices in sets.items():
+                more = len(devices) - leaf.devices.count
+                if more >= 0:
+                    now = {**agreed, **dict(zip(covering, found, strict=True))}
+                    yield from search((*chosen, leaf), taken | devices if more <= spare else None, now)
+
+    return search((), frozenset(), {})
 
 
-def are_one_run(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
-    """Whether the selectors leave exactly the requested devices, and these are connected, on each type that has them.
+def _agrees(agreed: object, value: object) -> bool:
+    return agreed is None or agreed == value
 
-    So are claims whose requests divide a run, because a search for many devices costs the scheduler too much.
+
+def _spare(entry: InstanceType | None, count: int) -> int:
+    """Devices that a run of a ring leaves out, if any so many are consecutive."""
+    line = None if entry is None else entry.line
+    return line.devices - count if line is not None and line.connects_any(count) else 0
+
+
+def is_run(entry: InstanceType | None, allocation: Allocation) -> bool:
+    """Whether requests get exactly the devices of one run, or devices of one group.
+
+    So do claims whose requests divide a run, because a search for many devices costs the scheduler too much.
     """
-    entries = _types_of(leaves, index, catalogue)
-    return bool(entries) and all(_is_run(leaves, entry, index) for entry in entries)
-
-
-def are_connected(leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> bool:
-    """Whether the devices of requests work together, on each type that has them.
-
-    They are one run (see `are_one_run`), or so many that any of the node are connected.
-    """
-    total = sum(fewest_devices(leaves).values())
-    entries = _types_of(leaves, index, catalogue)
-    return bool(entries) and all(is_whole(entry, total) or _is_run(leaves, entry, index) for entry in entries)
+    chosen, devices = allocation
+    total = sum(leaf.devices.count for leaf in chosen)
+    if entry is None or devices is None:
+        return False
+    if _spare(entry, total):
+        return True
+    if entry.line is None:
+        group = group_for(entry, total)
+        return bool(group) and len({each // group if isinstance(each, int) else None for each in devices}) == 1
+    starts = entry.line.starts(total) if total <= entry.line.devices else ()
+    return any(devices == set(entry.line.window(total, start)) for start in starts)
 
 
 def is_whole(entry: InstanceType, count: int) -> bool:
@@ -123,30 +185,6 @@ def is_whole(entry: InstanceType, count: int) -> bool:
     if count == entry.devices or (entry.line is not None and entry.line.connects_any(count)):
         return True
     return entry.grouped and group_for(entry, count) == entry.devices
-
-
-def _types_of(leaves: Iterable[Leaf], index: DeviceIndex, catalogue: Catalogue) -> list[InstanceType]:
-    """The known types that have a device for each request."""
-    types = set.intersection(*(set(index.types(leaf.mask)) for leaf in leaves))
-    return [entry for name in types if (entry := catalogue.get(name)) is not None]
-
-
-def _is_run(leaves: Sequence[Leaf], entry: InstanceType, index: DeviceIndex) -> bool:
-    devices: set[object] = set()
-    total = sum(leaf.devices.count for leaf in leaves)
-    spare = entry.line.devices - total if entry.line is not None and entry.line.connects_any(total) else 0
-    for leaf in leaves:
-        mask = leaf.mask & index.of_type(entry.name)
-        if not 0 <= index.devices(mask, entry.name) - leaf.devices.count <= spare:
-            return False
-        devices.update(shape.fixed.get(DEVICE_ID) for shape in index.members(mask))
-    if spare:
-        return True
-    if entry.line is None:
-        group = group_for(entry, total)
-        return bool(group) and len({each // group if isinstance(each, int) else None for each in devices}) == 1
-    starts = entry.line.starts(total) if total <= entry.line.devices else ()
-    return any(devices == set(entry.line.window(total, start)) for start in starts)
 
 
 def group_for(entry: InstanceType, count: int) -> int:
@@ -163,6 +201,7 @@ class Connections:
 
     def __init__(self, claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue) -> None:
         """Args: `leaves` have the shapes that they can match, constraints included."""
+        self._claim = claim
         self._index = index
         self._catalogue = catalogue
         self._leaves = leaves
@@ -210,7 +249,7 @@ class Connections:
     def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
         if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):
             return False
-        return all(are_one_run(choice, self._index, self._catalogue) for choice in choices_of(leaves, self._index))
+        return every_allocation(leaves, self._claim.constraints, self._index, self._catalogue, is_run)
 
     def _likely(self, mask: int) -> list[InstanceType]:
         """Types to which the request will probably be allocated: published ones, or else all released ones."""

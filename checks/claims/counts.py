@@ -7,17 +7,18 @@ group has. A container that requests cores needs fewer devices than its group ha
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from checks.claims.connections import (
+    Allocation,
     Connections,
-    are_connected,
-    are_one_run,
-    choices_of,
     connecting,
+    every_allocation,
     fewest_devices,
     group_size,
+    is_run,
+    is_whole,
 )
 from checks.claims.device_index import DeviceIndex
 from neuron import names
@@ -25,7 +26,7 @@ from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest, Leaf
 from neuron.api.configs import covers
 from neuron.findings import Finding, nearest, short, warning
 from neuron.hardware import device_groups
-from neuron.hardware.instances import Catalogue, Topology
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
 
 _RULED_FAMILIES: Final = ("trn1", "trn1n")
 """Families with documented counts. For other types with several devices, no document excludes a count."""
@@ -160,7 +161,7 @@ class CountRules:
         attribute, index = constraint.match_attribute, self._index
         together = _together(leaf.mask for leaf in covered)
         sizes = {
-            name: (index.groups(together, attribute, name), self._total(covered, name))
+            name: (index.groups(together, attribute, name), self._least(covered, name))
             for name in index.types(together)
         }
         fitting_types = [name for name, (largest, wanted) in sizes.items() if wanted <= largest]
@@ -175,6 +176,17 @@ class CountRules:
         fitting = connecting(wanted, together, index)
         fix = f"Request {largest} or fewer" + (f", or use matchAttribute: {fitting}." if fitting else ".")
         return [Finding("NEU522", f"{constraint.path}.matchAttribute", message, fix, attribute)]
+
+    def _least(self, covered: Sequence[Leaf], instance_type: str) -> int:
+        """The smallest number of devices that must agree on a constraint, if it holds for a request at all.
+
+        It holds for none of a request of which an alternative is allocated that it does not cover.
+        """
+        references = {leaf.devices.reference for leaf in covered}
+        free = {leaf.request for leaf in self.leaves if leaf.devices.reference not in references}
+        always = self._total([leaf for leaf in covered if leaf.request not in free], instance_type)
+        alone = [self._total([leaf for leaf in covered if leaf.request == name], instance_type) for name in free]
+        return always + max(alone, default=0)
 
     def _total(self, leaves: Iterable[Leaf], instance_type: str) -> int:
         """The smallest number of devices that requests need together on a node of a type."""
@@ -281,25 +293,24 @@ def _unsupported(catalogue: Catalogue, code: str, path: str, count: int, types: 
 
 
 def _are_connected(
-    claim: ClaimSpec,
-    leaves: Sequence[Leaf],
-    index: DeviceIndex,
-    catalogue: Catalogue,
-    together: Callable[[Sequence[Leaf], DeviceIndex, Catalogue], bool],
+    claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, catalogue: Catalogue, *, whole: bool
 ) -> bool:
-    """Whether constraints or selectors connect all requests, whichever alternative is allocated.
-
-    Of several requests with alternatives, one constraint must cover all: each chooses its alternative alone.
+    """Whether constraints or selectors connect all requests, whichever alternatives are allocated.
 
     Args:
-        together: says the same of requests without a constraint, `are_one_run` or `are_connected`.
+        whole: whether so many devices are enough that any of the node are connected.
     """
     groups = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
-    return all(
-        any(all(covers(named, leaf.devices.reference) for leaf in choice) for named in groups)
-        or together(choice, index, catalogue)
-        for choice in choices_of(leaves, index)
-    )
+
+    def covered(chosen: Sequence[Leaf]) -> bool:
+        return any(all(covers(named, leaf.devices.reference) for leaf in chosen) for named in groups)
+
+    def connected(entry: InstanceType | None, allocation: Allocation) -> bool:
+        chosen, _ = allocation
+        total = sum(leaf.devices.count for leaf in chosen)
+        return covered(chosen) or is_run(entry, allocation) or (whole and entry is not None and is_whole(entry, total))
+
+    return covered(leaves) or every_allocation(leaves, claim.constraints, index, catalogue, connected)
 
 
 def check_together(
@@ -326,11 +337,11 @@ def check_together(
     total = sum(fewest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if _are_connected(claim, mine, index, catalogue, are_one_run):
+    if _are_connected(claim, mine, index, catalogue, whole=False):
         return []
     if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
-    if _are_connected(claim, mine, index, catalogue, are_connected):
+    if _are_connected(claim, mine, index, catalogue, whole=True):
         return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."

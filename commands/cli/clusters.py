@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import yaml
@@ -39,6 +39,11 @@ class ClusterChoice:
     def is_chosen(self) -> bool:
         """Whether the user named a cluster at all: some commands read one only then."""
         return self.kubeconfig is not None or self.context is not None
+
+    @property
+    def name(self) -> str:
+        """What a report of several clusters calls it."""
+        return self.context or ("the current context" if self.kubeconfig is None else str(self.kubeconfig))
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -87,6 +92,17 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     )
 
 
+def several_clusters_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with several contexts, passed as `clusters`: one, or one for each context."""
+    return _cluster_options(
+        command,
+        "Clusters and credentials. Default: the files in $KUBECONFIG, merged, else ~/.kube/config, else the cluster"
+        " that this runs in.",
+        "Context of the kubeconfig. Default: its current context. May be repeated: several clusters in one report.",
+        several=True,
+    )
+
+
 def optional_cluster_options(purpose: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The same for a command that reads a cluster only if the user names one (`ClusterChoice.is_chosen`).
 
@@ -100,13 +116,24 @@ def optional_cluster_options(purpose: str) -> Callable[[Callable[..., None]], Ca
     )
 
 
-def _cluster_options(command: Callable[..., None], kubeconfig_help: str, context_help: str) -> Callable[..., None]:
+def _cluster_options(
+    command: Callable[..., None], kubeconfig_help: str, context_help: str, *, several: bool = False
+) -> Callable[..., None]:
     @functools.wraps(command)
-    def with_cluster(*args: object, kubeconfig: Path | None, context_name: str | None, **options: object) -> None:
-        command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
+    def with_cluster(*args: object, kubeconfig: Path | None, context_name: Any, **options: object) -> None:
+        if several:
+            chosen = tuple(ClusterChoice(kubeconfig, each) for each in dict.fromkeys(context_name))
+            command(*args, clusters=chosen or (ClusterChoice(kubeconfig),), **options)
+        else:
+            command(*args, cluster=ClusterChoice(kubeconfig, context_name), **options)
 
     which = click.option(
-        "--context", "context_name", metavar="NAME", help=context_help, shell_complete=_complete_context
+        "--context",
+        "context_name",
+        multiple=several,
+        metavar="NAME",
+        help=context_help,
+        shell_complete=_complete_context,
     )
     where = click.option(
         "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=kubeconfig_help

@@ -22,7 +22,7 @@ from commands.cli.inputs import (
     need_files,
     setting_options,
 )
-from commands.cli.streams import Counter, write_all, write_exact
+from commands.cli.streams import Counter, output_option, write_all, write_exact
 from conversion.asks.steering import Mode
 from runtime import console, terminal
 
@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 
 @click.command
 @filename_option("convert")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json", "diff"]),
-    default="yaml",
-    show_default=True,
-    help="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
+@output_option(
+    "yaml",
+    "json",
+    "diff",
+    told="yaml: for kubectl apply; documents that do not change keep their text. json: one List."
     " diff: for patch -p1 and git apply.",
 )
 @namespace_option("Namespace of objects that set none. Default: default.")

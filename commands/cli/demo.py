@@ -15,10 +15,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
-import jsonpatch
 
 from commands.cli.streams import write
 from commands.rewrite.yaml_layout import TextLayout
+from policies.patching.json_patch import patched
 from runtime import console
 from runtime.startup import StartupError
 from runtime.yaml_nodes import YamlError, compose
@@ -90,7 +90,7 @@ def _show(service: app.RunningWebhook, pod_file: Path, pod: dict[str, object], r
     if "patch" in response:
         patch = json.loads(base64.b64decode(response["patch"]))
         _print("What the webhook changes (JSON patch)", _yaml(patch))
-        _print("What the cluster stores", _yaml(jsonpatch.apply_patch(pod, patch)))
+        _print("What the cluster stores", _yaml(patched(pod, patch)))
     if isinstance(service.backend.templates, MemoryTemplates):
         for namespace, template in service.backend.templates:
             _print("What the webhook creates before it answers", _yaml(template.manifest(namespace)))

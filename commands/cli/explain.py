@@ -25,7 +25,7 @@ from commands.cli.inputs import (
     names_file,
     setting_options,
 )
-from commands.cli.streams import say, write, write_all
+from commands.cli.streams import output_option, say, write, write_all
 from runtime import console
 from runtime.terminal import wrapped
 
@@ -67,14 +67,7 @@ _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known
 @kustomize_option("explain")
 @cluster_options
 @namespace_option("Namespace of the pods, and of objects in files that set none. Default: that of the context.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs.",
-)
+@output_option()
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
 def explain(
@@ -176,10 +169,11 @@ class _Run:
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
+        from commands.cluster.reader import NoAnswerError
         from commands.explain.explaining import Explainer
         from commands.explain.reads import Reads, StoredPod
         from commands.objects.manifests import manifests
-        from commands.status.snapshot import NoAnswerError
+        from runtime.api_errors import ApiServerError
 
         async with connected(cluster) as server:
             reads = Reads(server, server.address)
@@ -189,7 +183,7 @@ class _Run:
             try:
                 live = await reads.live(sorted(namespaces))
                 stored = [each for target in named for each in await self._stored(reads, target, namespace)]
-            except NoAnswerError as error:
+            except (NoAnswerError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
         found = list(explainer.files())

@@ -14,7 +14,7 @@ import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import file_policies, load_settings, names_file, setting_options
-from commands.cli.streams import say, write
+from commands.cli.streams import output_option, say, write
 from neuron.names import NEURON_TAINT_KEY
 from runtime import console
 
@@ -74,13 +74,14 @@ def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple
     help=f"With --free: the pod tolerates taints with this key ({NEURON_TAINT_KEY} is always tolerated). Repeatable.",
 )
 @click.option("--attention", is_flag=True, help="Only nodes with unhealthy devices, and nodes that take no new pods.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "wide", "drawing", "json", "svg", "html"]),
-    default="text",
-    show_default=True,
-    help="text: drawings of at most 4 nodes, a line each of at most 60, else counts; wide: always a line each; drawing:"
+@output_option(
+    "text",
+    "wide",
+    "drawing",
+    "json",
+    "svg",
+    "html",
+    told="text: drawings of at most 4 nodes, a line each of at most 60, else counts; wide: always a line each; drawing:"
     " always drawings; json: for programs; svg: a picture; html: a page that needs no server.",
 )
 @click.option("--serve", is_flag=True, help="Serve the page, and keep it current, until Ctrl-C.")
@@ -134,7 +135,7 @@ def map(  # noqa: A001 - the command's name
         return
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
     write(_FORMATS[output](draw(seen), seen))
-    from commands.cluster.listing import Unseen
+    from commands.cluster.reader import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
 

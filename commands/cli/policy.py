@@ -13,7 +13,7 @@ import click
 
 from commands.cli.clusters import ClusterChoice, connected, namespace_name, optional_cluster_options
 from commands.cli.inputs import counted, filename_option, need_files
-from commands.cli.streams import say, write
+from commands.cli.streams import output_option, say, write
 from neuron import names
 from neuron.findings import did_you_mean
 
@@ -67,13 +67,10 @@ def check(context: click.Context, /, folder: Path, cluster: ClusterChoice) -> No
 
 @policy.command()
 @_FOLDER
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["rules", "values"]),
-    default="rules",
-    show_default=True,
-    help="rules: as a list. values: as values of the chart, with the conditions for pods.",
+@output_option(
+    "rules",
+    "values",
+    told="rules: as a list. values: as values of the chart, with the conditions for pods.",
 )
 @click.pass_context
 def rules(context: click.Context, folder: Path, output: str) -> None:
@@ -118,14 +115,10 @@ def test(context: click.Context, folder: Path, junit: Path | None) -> None:
 
     Exit code: 0 = all cases pass, 1 = a case fails, 2 = the files cannot be read or compiled.
     """
-    from conversion.objects.pod_numbers import pods_of_workload
-    from policies.files.case_time import CASE_SECONDS
-    from policies.files.cases import run_cases
+    from policies.files.cases import CASE_SECONDS, run_cases
 
     found = _load(context, folder, UNREADABLE)
-    results = [
-        result for rule in found.rules for result in run_cases(rule, time.monotonic, count_pods=pods_of_workload)
-    ]
+    results = [result for rule in found.rules for result in run_cases(rule, time.monotonic)]
     write(table(results))
     taken = sum(result.seconds for result in results)
     if taken > CASE_SECONDS:
@@ -319,7 +312,7 @@ def _export_conversion(
 
 def _slow(results: "Sequence[CaseResult]", taken: float) -> str:
     """The warning about cases that take longer than the webhook gives them."""
-    from policies.files.case_time import CASE_SECONDS
+    from policies.files.cases import CASE_SECONDS
 
     spent: dict[str, float] = {}
     for result in results:

@@ -21,7 +21,7 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write, write_all
+from commands.cli.streams import Counter, heading, output_option, page_style, write, write_all
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
@@ -85,13 +85,11 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     " the instance type.",
 )
 @click.option("--details", is_flag=True, help="With -o text: every pod of every step.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; json: for programs; html: one page that needs nothing else.",
+@output_option(
+    "text",
+    "json",
+    "html",
+    told="text: for a terminal; json: for programs; html: one page that needs nothing else.",
 )
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context
@@ -245,15 +243,12 @@ class _Source:
 
     async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
-        from commands.objects.file_store import FileStore
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                store = FileStore(below=await read_cluster(server, server.address))
-                gathered, problems = await from_cluster(server, server.address, asked.settings, store, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address
@@ -269,13 +264,10 @@ class _Source:
 @click.option("-n", "--namespace", type=namespace_name, default="default", metavar="NAME", help="Namespace of the pod.")
 @click.option("--count", type=click.IntRange(1, 1024), metavar="N", help="A pod that requests N devices.")
 @click.option("--type", "kind", metavar="TYPE", default="", help="On nodes of this instance type or family.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; json: for programs.",
+@output_option(
+    "text",
+    "json",
+    told="text: for a terminal; json: for programs.",
 )
 @setting_options("mode", *CONVERSION_SETTINGS)
 @click.pass_context

@@ -2,13 +2,19 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
+from commands.cli.clusters import (
+    CannotLookError,
+    ClusterChoice,
+    connected,
+    namespace_option,
+    several_clusters_options,
+)
 from commands.cli.inputs import (
     CONVERSION_SETTINGS,
     REFUSED,
@@ -21,10 +27,10 @@ from commands.cli.inputs import (
     load_settings,
     setting_options,
 )
-from commands.cli.streams import Counter, heading, page_style, write
+from commands.cli.streams import Counter, heading, output_option, page_style, write
 
 if TYPE_CHECKING:
-    from cluster.store import Store
+    from commands.cluster.reader import ClusterReader
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
     from commands.report.model import Report, Shadowed
@@ -36,18 +42,35 @@ _COLUMNS: Final = 80
 LineOf = Callable[[str, int, str], int]
 
 
+def _dump(value: str) -> tuple[str, str]:
+    """Name and path of `--cluster`, as click's type.
+
+    Raises:
+        click.BadParameter: one of them is missing.
+    """
+    name, _, path = value.partition("=")
+    if not name or not path:
+        raise click.BadParameter(f"{value[:100]!r} is not NAME=PATH, such as east=dumps/east.json")
+    return name, path
+
+
 @click.command
 @filename_option("report on", "a cluster")
 @kustomize_option("report on")
-@cluster_options
-@namespace_option("Only this namespace of the cluster. Default: all.")
+@several_clusters_options
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(_FORMATS),
-    default="text",
-    show_default=True,
-    help="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
+    "--cluster",
+    "dumps",
+    multiple=True,
+    type=_dump,
+    metavar="NAME=PATH",
+    help="Files of a cluster, to report on several: a file, a directory, or - for standard input. May be repeated;"
+    " PATHs with one NAME are one cluster.",
+)
+@namespace_option("Only this namespace of the cluster. Default: all.")
+@output_option(
+    *_FORMATS,
+    told="text: for a terminal; html: one page that needs nothing else; markdown: for tickets and wikis; json: for"
     " programs; sarif: SARIF 2.1.0 for code hosts.",
 )
 @docs_url_option
@@ -74,7 +97,8 @@ def report(
     /,
     filenames: tuple[str, ...],
     directories: tuple[str, ...],
-    cluster: ClusterChoice,
+    clusters: tuple[ClusterChoice, ...],
+    dumps: tuple[tuple[str, str], ...],
     namespace: str | None,
     output: str,
     docs_url: str,
@@ -89,30 +113,89 @@ def report(
     Shows what conversion makes of it, what blocks it, its devices before and after, and an order of migration by
     namespace. Owners stand for what they control: a Deployment for its ReplicaSets and pods. With policy files
     (--policies), existing objects are also judged by the policies for validation. Without files, a cluster is read.
+    Several --context, --cluster or both make one report with a table of all clusters, and then a part for each.
 
     Exit codes: 0; 1 if a workload is blocked, or a policy would deny an object (not with --write-policy-reports); 2 if
     an input cannot be read, or the results cannot be written.
     """
-    if (filenames or directories) and (cluster.is_chosen or namespace or write_policy_reports):
+    of_files = bool(filenames or directories)
+    chosen_clusters = [each for each in clusters if each.is_chosen or not (of_files or dumps)]
+    if of_files and dumps:
+        raise click.UsageError("Arguments, -f and -k are files of one cluster: give each of several as --cluster.")
+    if (of_files and chosen_clusters) or ((of_files or dumps) and (namespace or write_policy_reports)):
         raise click.UsageError(
-            "Arguments, -f and -k read files; --kubeconfig, --context, -n and --write-policy-reports need a cluster."
+            "Arguments, -f, -k and --cluster read files; --kubeconfig, --context, -n and --write-policy-reports need a"
+            " cluster."
         )
     chosen = load_settings(flags)
     policies = file_policies(chosen)
     if write_policy_reports and (policies is None or not policies.validating):
         raise click.UsageError("--write-policy-reports needs --policies with at least one policy for validation.")
     options = chosen.conversion()
-    line_of: LineOf = lambda _source, line, _path: line  # noqa: E731 - replaced for files
-    if filenames or directories:
-        given: list[str | GivenManifests] = [*filenames, *built(directories)]
-        made, complete, line_of = _from_files(given, options, policies, lines=output == "sarif")
-    else:
-        records = webhook_namespace if webhook_records else ""
-        source = _Cluster(cluster, namespace or "", records, writes=write_policy_reports)
-        made, complete = asyncio.run(source.report(options, policies))
-    write(_rendered(made, output, line_of, docs_url))
-    blocked = not write_policy_reports and (made.blocked or made.denied)
+    records = webhook_namespace if webhook_records else ""
+    lines = output == "sarif"
+
+    given: list[str | GivenManifests] = [*filenames, *built(directories)]
+    parts = {"": given} if of_files else _parts(chosen_clusters, dumps)
+
+    def made(name: str, part: "ClusterChoice | Sequence[str | GivenManifests]") -> _ReportPart:
+        if not isinstance(part, ClusterChoice):
+            return _from_files(part, options, policies, lines=lines, name=name)
+        source = _Cluster(part, namespace or "", records, writes=write_policy_reports, name=name)
+        try:
+            return asyncio.run(source.report(options, policies))
+        except CannotLookError as error:
+            if not name:
+                raise
+            return _unread(name, error.message)
+
+    found = {name: made(name, part) for name, part in parts.items()}
+    write(_rendered(found, output, docs_url))
+    blocked = not write_policy_reports and any(each.report.blocked or each.report.denied for each in found.values())
+    complete = all(each.complete for each in found.values())
     context.exit(UNREADABLE if not complete else REFUSED if blocked else 0)
+
+
+def _parts(
+    clusters: Sequence[ClusterChoice], dumps: Sequence[tuple[str, str]]
+) -> "dict[str, ClusterChoice | list[str | GivenManifests]]":
+    """Clusters and files of clusters, by name; the only one has none.
+
+    Raises:
+        click.UsageError: two have one name.
+    """
+    live = {each.name: each for each in clusters}
+    read: dict[str, list[str | GivenManifests]] = {}
+    for name, path in dumps:
+        if name in live:
+            raise click.UsageError(f"Two clusters are named {name}: --context and --cluster need different names.")
+        read.setdefault(name, []).append(path)
+    found: dict[str, ClusterChoice | list[str | GivenManifests]] = {**live, **read}
+    return found if len(found) > 1 else dict(zip(("",), found.values(), strict=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ReportPart:
+    """A report.
+
+    Attributes:
+        complete: whether everything could be read.
+        line_of: file, line of an object and field path -> line of the file.
+    """
+
+    report: "Report"
+    complete: bool
+    line_of: LineOf = lambda _source, line, _path: line
+
+
+def _unread(name: str, why: str) -> _ReportPart:
+    """The report of one of several clusters that cannot be read: it says why."""
+    from commands.objects.manifest_files import ReadProblem
+    from commands.report.model import Report
+
+    now = heading(name)
+    problem = ReadProblem(name, 0, 0, why.rstrip("."))
+    return _ReportPart(Report(now.origin, now.made, now.version, (), (), problems=(problem,)), complete=False)
 
 
 def _from_files(
@@ -121,7 +204,8 @@ def _from_files(
     policies: "FilePolicies | None",
     *,
     lines: bool,
-) -> tuple["Report", bool, LineOf]:
+    name: str,
+) -> _ReportPart:
     from commands.objects.file_store import FileStore
     from commands.report.build import ReportBuilder
     from commands.report.file_inputs import read_files
@@ -138,10 +222,10 @@ def _from_files(
     for manifest in inputs.facts if builder.audits else ():
         builder.judge(manifest)
     counter.clear()
-    names = [Path(each).name or each if isinstance(each, str) else each.name for each in given]
+    names = ", ".join(Path(each).name or each if isinstance(each, str) else each.name for each in given)
     builder.problems += inputs.faults
-    made = builder.build(heading(", ".join(names)))
-    return made, not made.problems, inputs.line_of
+    made = builder.build(heading(f"{name} ({names})" if name else names))
+    return _ReportPart(made, not made.problems, inputs.line_of)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,44 +236,49 @@ class _Cluster:
         namespace: only this one; empty: all.
         records: namespace of the webhook whose records are read; empty: none are.
         writes: whether results of policies are written to the cluster.
+        name: of one of several clusters; empty: it is the only one.
     """
 
     cluster: ClusterChoice
     namespace: str
     records: str
     writes: bool
+    name: str
 
-    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> tuple["Report", bool]:
-        """The report, and whether everything could be read.
+    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> _ReportPart:
+        """The report.
 
         Raises:
             CannotLookError: the cluster cannot be read, or the results cannot be written.
         """
         # The client takes 70 MiB: imported only if there is a cluster.
-        from cluster.from_lists import read_cluster
+        from commands.cluster.reader import ClusterReader
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:
+            reader = ClusterReader(server, progress=counter.listed)
             try:
-                store = await read_cluster(server, server.address)
-                made, complete = await self._read(server, store, options, policies, counter)
+                made = await self._read(server, reader, options, policies)
             except (ClusterUnavailableError, ApiServerError) as error:
                 raise CannotLookError(str(error)) from error
             finally:
                 counter.clear()
             if self.writes:
-                await self._write(server, made, counter)
-        return made, complete
+                await self._write(reader, made.report, counter)
+        return made
 
     async def _read(
         self,
         server: "Connection",
-        view: "Store",
+        reader: "ClusterReader",
         options: "ConversionOptions",
         policies: "FilePolicies | None",
-        counter: Counter,
-    ) -> tuple["Report", bool]:
+    ) -> _ReportPart:
+        from commands.cluster.store import read_store
+        from commands.devices import device_map
+        from commands.devices.cluster_devices import ClusterDevices
+        from commands.devices.snapshot import fetch, stored
         from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
@@ -198,51 +287,48 @@ class _Cluster:
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        notes: list[str] = []
-        devices = await cluster_inputs.read_devices(server, server.address, catalogue, counter.listed, notes)
-        queues = await kueue.read(server)
+        seen = await fetch(server, server.address, reader=reader, with_pods=False)
+        view = await read_store(reader, server.address, stored(seen))
+        devices = ClusterDevices.of(seen, view.kubernetes_version(), catalogue)
+        notes = [*(device_map.build(seen, catalogue) if devices is None else devices.map).problems]
+        queues = await kueue.read(reader)
         around = FileStore(below=view)
         notes += [f"{view.unseen}."] if view.unseen else []
         builder = ReportBuilder(options, around, policies, devices, kueue.counted_classes(queues))
         lines = kueue.check(queues, [options.device_class])
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
-        inputs = cluster_inputs.ClusterInputs(server, self.namespace, counter.listed)
+        inputs = cluster_inputs.ClusterInputs(reader, self.namespace)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await webhook_records.read_records(server, self.records, self.namespace, builder.notes)
+            shadowed = await webhook_records.read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        made = builder.build(heading(server.address + where), shadowed)
-        return made, inputs.complete and not made.problems
+        origin = f"{self.name} ({server.address})" if self.name else server.address
+        made = builder.build(heading(origin + where), shadowed)
+        return _ReportPart(made, inputs.complete and not made.problems)
 
-    async def _write(self, server: "Connection", made: "Report", counter: Counter) -> None:
+    async def _write(self, reader: "ClusterReader", made: "Report", counter: Counter) -> None:
         from commands.report.publish import CannotPublishError, publish
 
         try:
-            counter.say(await publish(server, made, self.namespace))
+            counter.say(await publish(reader, made, self.namespace))
         except CannotPublishError as error:
             raise CannotLookError(str(error)) from error
 
 
-def _rendered(made: "Report", output: str, line_of: LineOf, docs_url: str) -> str:
+def _rendered(found: Mapping[str, _ReportPart], output: str, docs_url: str) -> str:
+    """The report of the only cluster, which has no name; or that of several, by name."""
+    from commands.report import render
+
+    reports = {name: each.report for name, each in found.items()}
     match output:
         case "json":
-            from commands.report.render_json import as_json
-
-            return as_json(made)
+            return render.json(reports)
         case "html":
-            from commands.report.render_html import as_html
-
-            return as_html(made)
+            return render.html(reports)
         case "markdown":
-            from commands.report.render_markdown import as_markdown
-
-            return as_markdown(made)
+            return render.markdown(reports)
         case "sarif":
-            from commands.report.render_sarif import as_sarif
-
-            return as_sarif(made, line_of, docs_url)
-    from commands.report.render_text import as_text
-
-    return as_text(made, page_style(_COLUMNS))
+            return render.sarif(reports, {name: each.line_of for name, each in found.items()}, docs_url)
+    return render.text(reports, page_style(_COLUMNS))

@@ -15,7 +15,7 @@ from commands.cli.clusters import (
     connected,
     namespace_name,
 )
-from commands.cli.streams import write
+from commands.cli.streams import output_option, write
 from runtime import console
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ WRONG: Final = 1
     show_default=True,
     help="Namespace of the webhook.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs.",
-)
+@output_option()
 @click.pass_context
 def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, output: str) -> None:
     """Check webhook configurations, certificate, replicas, policies, permissions and driver nodes.
@@ -76,7 +69,8 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
 
 
 async def _look(cluster: ClusterChoice, namespace: str) -> "StatusSnapshot":
-    from commands.status.snapshot import NoAnswerError, fetch
+    from commands.cluster.reader import NoAnswerError
+    from commands.status.snapshot import fetch
 
     async with connected(cluster) as server:
         try:

@@ -33,6 +33,20 @@ class OutputError(click.ClickException):
     exit_code = UNWRITABLE
 
 
+def output_option(
+    *formats: str, told: str = "text: for people; json: for programs."
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-o` / `--output`, passed to the command as `output`.
+
+    Args:
+        formats: the first one is the default; none: text and JSON.
+        told: what each is for.
+    """
+    choices = formats or ("text", "json")
+    kind = click.Choice(choices)
+    return click.option("-o", "--output", type=kind, default=choices[0], show_default=True, help=told)
+
+
 def need_stdout() -> None:
     """Check that there is a standard output.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
-from commands.cli.streams import say, write
+from commands.cli.streams import output_option, say, write
 
 if TYPE_CHECKING:
     from commands.prune.pruner import Pruner, PruneReport
@@ -65,14 +65,7 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
     return cluster_options(_NAMESPACE(_ALL(with_scope)))
 
 
-_OUTPUT: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs.",
-)
+_OUTPUT: Final = output_option()
 
 
 @click.group()

@@ -9,7 +9,7 @@ import click
 import yaml
 
 from commands.cli.inputs import file_policies, load_settings, setting_options
-from commands.cli.streams import say, write
+from commands.cli.streams import output_option, say, write
 from neuron.findings import did_you_mean, quoted
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.text import number_ranges
@@ -23,13 +23,14 @@ _NO_YAML: Final = ("text", "wide", "json")
 
 @click.command(name="types")
 @click.argument("names", nargs=-1, metavar="[TYPE]...")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "wide", "json", "resourceslices", "karpenter", "cluster-autoscaler"]),
-    default="text",
-    show_default=True,
-    help="text: a table, types that AWS offers first; wide: with the source of each figure; json: for programs;"
+@output_option(
+    "text",
+    "wide",
+    "json",
+    "resourceslices",
+    "karpenter",
+    "cluster-autoscaler",
+    told="text: a table, types that AWS offers first; wide: with the source of each figure; json: for programs;"
     " resourceslices: what a node of each type will publish; karpenter: the same as a DRAConfig of"
     " Karpenter's KWOK driver; cluster-autoscaler: annotations of a"
     " MachineDeployment, and the counts with which a group scales from zero.",

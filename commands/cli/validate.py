@@ -26,7 +26,7 @@ from commands.cli.inputs import (
     need_files,
     setting_options,
 )
-from commands.cli.streams import Counter, write, write_all
+from commands.cli.streams import Counter, output_option, write, write_all
 from conversion.asks.steering import Mode
 from neuron import known_faults
 from neuron.api import taint_rules
@@ -46,13 +46,11 @@ _AT_ONCE: Final = 32
 @click.command
 @filename_option("check")
 @kustomize_option("check")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
+@output_option(
+    "text",
+    "json",
+    "sarif",
+    told="text: for people; json: for programs; sarif: SARIF 2.1.0 for code hosts.",
 )
 @docs_url_option
 @optional_cluster_options("Also compare the manifests with ResourceSlices, DeviceClasses and claims of")
@@ -138,19 +136,20 @@ async def _join(
 ) -> Sequence[str]:
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
-    from cluster.from_lists import read_cluster
-    from commands.cluster.discovery import served_resource
+    from commands.cluster.reader import ClusterReader
+    from commands.cluster.store import read_store
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
     from runtime.api_server import RESOURCE_GROUP
     from runtime.served_versions import served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))
+        reader = ClusterReader(server)
         rules: str | None = None
         if validator.has_taint_rules:
-            found = await served_resource(server, (RESOURCE_GROUP, taint_rules.KIND))
-            rules = "" if found is None else found.version
-        store = await read_cluster(server, server.address)
+            found = (await reader.served()).get((RESOURCE_GROUP, taint_rules.KIND))
+            rules = "" if found is None else found.resource.version
+        store = await read_store(reader, server.address)
         validator.join(store, await served_versions(server, _TIMEOUT), rules)
     except (ApiServerError, ClusterUnavailableError) as error:
         await closing.aclose()

@@ -72,13 +72,3 @@ async def served_kinds(server: ApiServer) -> Mapping[Kind, ServedKind]:
                     served = ServedKind(resource, each.scope != _CLUSTER, frozenset(each.verbs))
                     found.setdefault((group.metadata.name, each.responseKind.kind), served)
     return found
-
-
-async def served_resource(server: ApiServer, kind: Kind) -> Resource | None:
-    """The resource of a kind in the version that the API server prefers; None if it does not serve the kind.
-
-    Raises:
-        ApiServerError: the document cannot be read.
-    """
-    found = (await served_kinds(server)).get(kind)
-    return None if found is None else found.resource

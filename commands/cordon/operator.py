@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from cluster.resources import NODES, POD_EVICTIONS, PODS
-from commands.cluster.listing import TIMEOUT, Object, Seen, Unseen
+from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen, items
 from commands.cordon import targets
 from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
@@ -23,7 +23,7 @@ from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_server import Resource, TimedApiServer, loaded_object
+from runtime.api_server import Resource, TimedApiServer
 from runtime.explanations import explain
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 from runtime.served_versions import kubernetes_version
@@ -42,6 +42,7 @@ _NOT_ACTED_ON: Final = (
 )
 _ATTEMPTS: Final = 5
 _QUERY: Final = {"fieldManager": names.MANAGER}
+_VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 class CannotCordonError(Exception):
@@ -119,6 +120,7 @@ class Operator:
         self._address = address
         self._say = say
         self._sleep = sleep
+        self._reader = ClusterReader(server, sleep=sleep)
 
     async def look(self, target: Target, *, must_exist: bool = True) -> Scene:
         """Read what the target means in the cluster.
@@ -128,9 +130,9 @@ class Operator:
             TargetError: `must_exist`, and it does not.
         """
         try:
-            served = await taint_rules(self._server)
+            served = await taint_rules(self._reader)
             version = await kubernetes_version(self._server, TIMEOUT)
-            snapshot = await fetch(self._server, self._address, with_pods=False)
+            snapshot = await fetch(self._server, self._address, reader=self._reader, with_pods=False)
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
         slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
@@ -148,13 +150,11 @@ class Operator:
         """What creates each pod again, such as `Job/train`, by UID of the pod; empty if nothing does."""
         found: dict[str, str] = {}
         for each in pods:
-            try:
-                path = PODS.path(each.namespace, each.name)
-                body = loaded_object(await self._server.request("GET", path, timeout=TIMEOUT))
-            except ApiServerError:
+            pod = items(await self._reader.get(PODS, each.namespace, each.name))
+            if not pod:
                 found[each.uid] = "?"
                 continue
-            owners = (body.get("metadata") or {}).get("ownerReferences") or ()
+            owners = (pod[0].get("metadata") or {}).get("ownerReferences") or ()
             controller = next((owner for owner in owners if owner.get("controller")), None)
             found[each.uid] = f"{controller['kind']}/{controller['name']}" if controller else ""
         return found
@@ -222,33 +222,49 @@ class Operator:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """An object; None if it does not exist.
+
+        Raises:
+            CannotCordonError: it cannot be read.
+        """
+        seen = await self._reader.get(resource, namespace, name)
+        if isinstance(seen, Unseen):
+            shown = "" if namespace else name
+            why = explain(seen.error, "get", resource, namespace, shown) if seen.error else str(seen)
+            raise CannotCordonError(why) from seen.error
+        return seen[0] if seen else None
+
     async def _node(self, name: str) -> Node:
+        found = await self._get(NODES, "", name)
+        if found is None:
+            raise targets.TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.")
+        return read_node(found)
+
+    async def _send(
+        self, method: str, resource: Resource, name: str, body: Object, content_type: str, *fine: int
+    ) -> int:
+        """Write an object. `fine`: codes of refusals that are no error; returns such a code, or 0.
+
+        Raises:
+            CannotCordonError: it cannot be written.
+        """
+        path = resource.path("", "" if method == "POST" else name)
+        query = None if method == "DELETE" else _QUERY
         try:
-            return read_node(loaded_object(await self._server.request("GET", NODES.path("", name), timeout=TIMEOUT)))
-        except StatusError as error:
-            if error.code == NOT_FOUND:
-                raise targets.TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.") from error
-            raise CannotCordonError(explain(error, "get", NODES, name=name)) from error
+            await self._server.request(method, path, timeout=TIMEOUT, query=query, body=body, content_type=content_type)
         except ApiServerError as error:
-            raise CannotCordonError(explain(error, "get", NODES, name=name)) from error
+            if isinstance(error, StatusError) and error.code in fine:
+                return error.code
+            shown = "" if method == "POST" else name
+            raise CannotCordonError(explain(error, _VERBS[method], resource, name=shown)) from error
+        return 0
 
     async def _write(self, served: Resource, rule: Object) -> None:
         """Create a rule. One of the same name gets a stronger effect, and never a weaker one."""
         name, effect = rule["metadata"]["name"], rule["spec"]["taint"]["effect"]
-        try:
-            await self._server.request(
-                "POST", served.path(), timeout=TIMEOUT, query=_QUERY, body=rule, content_type=COMPACT
-            )
-        except StatusError as error:
-            if error.code != CONFLICT:
-                raise CannotCordonError(explain(error, "create", served)) from error
-        except ApiServerError as error:
-            raise CannotCordonError(explain(error, "create", served)) from error
-        else:
-            return
-        if effect == NO_EXECUTE:
-            patch = {"spec": {"taint": {"effect": effect}}}
-            await self._patch(served, name, patch)
+        if await self._send("POST", served, name, rule, COMPACT, CONFLICT) and effect == NO_EXECUTE:
+            await self._patch(served, name, {"spec": {"taint": {"effect": effect}}})
 
     async def _acted_on(self, served: Resource, name: str) -> bool:
         """Whether kube-controller-manager acts on a rule: it writes a condition into the status of each.
@@ -258,40 +274,21 @@ class Operator:
         for attempt in range(_LOOKS):
             if attempt:
                 await self._sleep(_POLL)
-            try:
-                body = loaded_object(await self._server.request("GET", served.path("", name), timeout=TIMEOUT))
-            except ApiServerError as error:
-                raise CannotCordonError(explain(error, "get", served, name=name)) from error
+            body = await self._get(served, "", name)
+            if body is None:
+                raise CannotCordonError(f"{served} {name} is gone: another client deleted it. Repeat the command.")
             conditions = (body.get("status") or {}).get("conditions") or ()
             if any(each.get("type") == _EVICTION for each in conditions):
                 return True
         return False
 
     async def _patch(self, resource: Resource, name: str, patch: Object) -> None:
-        try:
-            await self._server.request(
-                "PATCH",
-                resource.path("", name),
-                timeout=TIMEOUT,
-                query=_QUERY,
-                body=patch,
-                content_type=MERGE_PATCH,
-            )
-        except ApiServerError as error:
-            raise CannotCordonError(explain(error, "patch", resource, name=name)) from error
+        await self._send("PATCH", resource, name, patch, MERGE_PATCH)
 
     async def _delete(self, served: Resource, metadata: Object) -> None:
         preconditions = {"preconditions": {"uid": metadata["uid"]}} if "uid" in metadata else {}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions}
-        try:
-            await self._server.request(
-                "DELETE", served.path("", metadata["name"]), timeout=TIMEOUT, body=body, content_type=JSON
-            )
-        except StatusError as error:
-            if error.code not in (NOT_FOUND, CONFLICT):
-                raise CannotCordonError(explain(error, "delete", served, name=metadata["name"])) from error
-        except ApiServerError as error:
-            raise CannotCordonError(explain(error, "delete", served, name=metadata["name"])) from error
+        await self._send("DELETE", served, metadata["name"], body, JSON, NOT_FOUND, CONFLICT)
 
     async def _annotate(self, node: str, change: Callable[[Cordon], Cordon]) -> None:
         """Change the Node's annotation, as it is now: other commands may change it, too."""
@@ -349,16 +346,8 @@ class Operator:
         return True
 
     async def _gone(self, pod: PodUse) -> bool:
-        try:
-            path = PODS.path(pod.namespace, pod.name)
-            body = loaded_object(await self._server.request("GET", path, timeout=TIMEOUT))
-        except StatusError as error:
-            if error.code == NOT_FOUND:
-                return True
-            raise CannotCordonError(explain(error, "get", PODS, pod.namespace)) from error
-        except ApiServerError as error:
-            raise CannotCordonError(explain(error, "get", PODS, pod.namespace)) from error
-        return bool(pod.uid) and (body.get("metadata") or {}).get("uid") != pod.uid
+        body = await self._get(PODS, pod.namespace, pod.name)
+        return body is None or (bool(pod.uid) and (body.get("metadata") or {}).get("uid") != pod.uid)
 
 
 def _needed(seen: Seen[T]) -> tuple[T, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.devices.devices import NodeMap
 from neuron import names
 from neuron.api.taint_rules import KIND

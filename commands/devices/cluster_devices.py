@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from commands.cluster.listing import Unseen, items
+from commands.cluster.reader import Unseen, items
 from commands.devices import device_map
 from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
-from commands.cluster.listing import Object, Seen, Unseen
+from commands.cluster.reader import Object, Seen, Unseen
 from commands.devices import connected
 from commands.devices.devices import (
     ONLY_PLUGIN,

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import orjson
 import yaml
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from runtime.files import open_regular
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from conversion.claims.containers import basic_requests
 from neuron import names
 from neuron.api.fields import mapping

@@ -11,9 +11,14 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
+from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
+from cluster.kinds.nodes import neuron_kind
+from cluster.kinds.resource_slices import slice_facts
+from cluster.object_reader import key_of
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from commands.cluster.discovery import served_resource
-from commands.cluster.listing import Lister, Object, Seen, Unseen, unseen
+from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, StoredKind
+from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, answered, items
+from commands.cluster.store import Kept
 from commands.devices.node_fit import NodeLoads
 from conversion.claims.containers import names_legacy
 from neuron import names
@@ -24,14 +29,10 @@ from neuron.api.slices import Slice, read_slice
 from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
-from runtime.api_errors import UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError, UnreachableError
-from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer, loaded
-from runtime.raw_objects import Page, read_page
+from runtime.api_errors import ApiServerError, UnreachableError
+from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer
 
 T = TypeVar("T")
-
-Progress = Callable[[Resource, int], None]
-"""Is called after each page: what is read, and how many objects of it have been read."""
 
 _POD_MARKS: Final = (b'"resourceClaims"', b'"extendedResourceClaimStatus"', names.NEURON_TAINT_KEY.encode())
 """One of these is in every pod that may use Neuron devices: all legacy resources begin with the third."""
@@ -94,8 +95,7 @@ async def fetch(
     server: TimedApiServer,
     address: str,
     *,
-    lister: Lister | None = None,
-    progress: Progress | None = None,
+    reader: ClusterReader | None = None,
     with_pods: bool = True,
     with_loads: bool = False,
 ) -> ClusterSnapshot:
@@ -103,8 +103,7 @@ async def fetch(
 
     Args:
         address: its URL.
-        lister: of the server; a test passes one with small pages.
-        progress: is called after each page.
+        reader: of the server, which reads other things as well; None: a new one.
         with_pods: whether to read pods, the longest list of most clusters. They are also read to find the pods of
             PodGroups for which claims are reserved.
         with_loads: whether to read pods without Neuron devices as well, and count what they request.
@@ -112,67 +111,78 @@ async def fetch(
     Raises:
         ApiServerError: the cluster does not answer, or refuses the credentials.
     """
-    reader = _SnapshotReader(lister or Lister(server), progress or (lambda *_: None))
-    ours = {"fieldSelector": f"spec.driver={names.DRIVER}"}
-    slices = await reader.read(RESOURCE_SLICES, read_slice, ours)
-    rules = await _rules(server, reader)
-    claims = await reader.read(RESOURCE_CLAIMS, read_stored_claim)
-    nodes = await reader.read(NODES, read_node)
-    classes = await reader.read(DEVICE_CLASSES, _plain)
-    in_groups = not isinstance(claims, Unseen) and any(each.ours and each.groups for each in claims)
+    reader = reader or ClusterReader(server)
+    ours = f"spec.driver={names.DRIVER}"
+    slices = answered(await reader.list(RESOURCE_SLICES, keep=read_slice, fieldSelector=ours))
+    served = await taint_rules(reader)
+    rules = () if served is None else answered(await reader.list(served, keep=_plain))
+    claims = answered(await reader.list(RESOURCE_CLAIMS, keep=read_stored_claim))
+    nodes = answered(await reader.list(NODES, keep=read_node))
+    classes = answered(await reader.list(DEVICE_CLASSES, keep=_plain))
+    in_groups = any(each.ours and each.groups for each in items(claims))
     loads = NodeLoads() if with_loads else None
-    pods: Seen[Object] = await reader.pods(loads) if with_pods or in_groups else ()
+    pods: Seen[Object] = ()
+    if loads is not None:
+        counting = loads
+
+        def counted(item: Object) -> Object | None:
+            counting.add(item)
+            return _pod(item)
+
+        pods = answered(await reader.list(PODS, keep=counted, again=counting.clear))
+    elif with_pods or in_groups:
+        pods = answered(await reader.list(PODS, keep=_pod, marks=_POD_MARKS))
     found = ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules)
     return _completed(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
 
 
-def gather(items: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:
+def stored(seen: ClusterSnapshot) -> dict[StoredKind[Any], Kept[Any]]:
+    """What a store keeps of a snapshot: slices, Nodes and DeviceClasses."""
+    slices, nodes = seen.slices, seen.nodes
+    return {
+        # What is kept of a slice does not depend on its name.
+        RESOURCE_SLICE: slices
+        if isinstance(slices, Unseen)
+        else tuple((("", str(number)), facts) for number, each in enumerate(slices) if (facts := slice_facts(each))),
+        NODE: nodes
+        if isinstance(nodes, Unseen)
+        else tuple((("", each.name), kind) for each in nodes if (kind := neuron_kind(each))),
+        DEVICE_CLASS: seen.classes
+        if isinstance(seen.classes, Unseen)
+        else tuple((key_of(each), _safely(project_class, each) or UNREADABLE_CLASS) for each in seen.classes),
+    }
+
+
+def gather(objects: Iterable[Object], address: str, taken: dt.datetime) -> ClusterSnapshot:
     """A snapshot of objects from a file; kinds that are not needed and objects that cannot be read are ignored.
 
     Args:
         address: what to show as the cluster.
         taken: when they were read.
     """
-    projections: dict[str, Callable[[Object], Object | None]] = {
-        "Pod": _pod,
-        "DeviceClass": _plain,
-        KIND: _plain,
-    }
-    found: dict[str, list[Object]] = {kind: [] for kind in projections}
-    slices: list[Slice] = []
-    nodes: list[Node] = []
-    claims: list[StoredClaim] = []
-    for item in items:
+    found: dict[str, list[Any]] = {kind: [] for kind in _PROJECTIONS}
+    for item in objects:
         kind = item.get("kind")
-        if kind == "Node" and (node := _safely(read_node, item)) is not None:
-            nodes.append(node)
-        elif kind == "ResourceClaim" and (claim := _safely(read_stored_claim, item)) is not None:
-            claims.append(claim)
-        elif kind == "ResourceSlice" and (slice_ := _safely(read_slice, item)) is not None:
-            slices += [slice_] if slice_.driver == names.DRIVER else []
-        elif isinstance(kind, str) and kind in projections and (kept := _safely(projections[kind], item)) is not None:
+        if isinstance(kind, str) and kind in found and (kept := _safely(_PROJECTIONS[kind], item)) is not None:
             found[kind].append(kept)
-    pods, classes, rules = (tuple(each) for each in found.values())
-    return _completed(ClusterSnapshot(address, taken, tuple(nodes), tuple(slices), tuple(claims), pods, classes, rules))
+    nodes, slices, claims, pods, classes, rules = (tuple(each) for each in found.values())
+    ours = tuple(each for each in slices if each.driver == names.DRIVER)
+    return _completed(ClusterSnapshot(address, taken, nodes, ours, claims, pods, classes, rules))
 
 
-async def _rules(server: TimedApiServer, reader: "_SnapshotReader") -> Seen[Object]:
-    served = await taint_rules(server)
-    return () if served is None else await reader.read(served, _plain)
-
-
-async def taint_rules(server: TimedApiServer) -> Resource | None:
+async def taint_rules(reader: ClusterReader) -> Resource | None:
     """DeviceTaintRules in the version that the API server prefers; None if it serves none, or does not say.
 
     Raises:
         UnreachableError: the cluster does not answer.
     """
     try:
-        return await served_resource(server, (RESOURCE_GROUP, KIND))
+        found = (await reader.served()).get((RESOURCE_GROUP, KIND))
     except UnreachableError:
         raise
     except ApiServerError:
         return None
+    return None if found is None else found.resource
 
 
 def _completed(snapshot: ClusterSnapshot) -> ClusterSnapshot:
@@ -217,74 +227,6 @@ def _with_rules(snapshot: ClusterSnapshot) -> ClusterSnapshot:
     return dataclasses.replace(snapshot, slices=tuple(tainted(each, rules) for each in snapshot.slices))
 
 
-class _SnapshotReader:
-    def __init__(self, lister: Lister, progress: Progress) -> None:
-        self._lister = lister
-        self._progress = progress
-
-    async def pods(self, loads: NodeLoads | None) -> Seen[Object]:
-        """The pods that use Neuron devices; `loads` counts the others, too."""
-        if loads is None:
-            return await self.read(PODS, _pod, only=_POD_MARKS)
-
-        def counted(item: Object) -> Object | None:
-            loads.add(item)
-            return _pod(item)
-
-        return await self.read(PODS, counted, again=loads.clear)
-
-    async def read(
-        self,
-        resource: Resource,
-        project: Callable[[Object], T | None],
-        query: Mapping[str, str] | None = None,
-        only: tuple[bytes, ...] = (),
-        again: Callable[[], None] = lambda: None,
-    ) -> Seen[T]:
-        """One list.
-
-        Args:
-            only: an object without any of these bytes is left out unread.
-            again: is called when the list begins, also for the second time.
-        """
-        found: list[T] = []
-        seen = 0
-
-        def take(page: Page) -> None:
-            nonlocal seen
-            for raw in page.items or ():
-                seen += 1
-                body = bytes(raw)
-                item = _projected(body, project) if not only or any(mark in body for mark in only) else None
-                if item is not None:
-                    found.append(item)
-            self._progress(resource, seen)
-
-        def restart() -> None:
-            nonlocal seen
-            seen = 0
-            found.clear()
-            again()
-
-        try:
-            await self._lister.read(resource.path(), query or {}, read_page, take, restart)
-        except UnreachableError:
-            raise
-        except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
-                raise ApiServerError("the API server does not accept these credentials: renew them") from error
-            return unseen(error, resource, "list")
-        return tuple(found)
-
-
-def _projected(body: bytes, project: Callable[[Object], T | None]) -> T | None:
-    """None for an object that cannot be read: tenants choose what is in their objects."""
-    try:
-        return _safely(project, loaded(body))
-    except ApiAnswerError:
-        return None
-
-
 def _safely(project: Callable[[Object], T | None], item: Object) -> T | None:
     try:
         return project(item)
@@ -327,3 +269,14 @@ def _metadata(item: Object) -> dict[str, object]:
 
 def _some(value: Object | None, keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value[key] for key in keys if key in value} if value else {}
+
+
+_PROJECTIONS: Final[Mapping[str, Callable[[Object], Any]]] = {
+    "Node": read_node,
+    "ResourceSlice": read_slice,
+    "ResourceClaim": read_stored_claim,
+    "Pod": _pod,
+    "DeviceClass": _plain,
+    KIND: _plain,
+}
+"""What a snapshot keeps of each kind, in the order of its fields."""

@@ -4,15 +4,18 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import orjson
+
 from cluster.store import Store
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.claim_objects import ClaimObjects
 from commands.explain.quotas import QuotaEffect, effects
 from commands.objects.decider import Decider
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
@@ -31,6 +34,7 @@ from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.differences import difference
+from policies.patching.json_patch import patched
 from runtime.text import named
 
 if TYPE_CHECKING:
@@ -333,6 +337,12 @@ def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUs
         yield dataclasses.replace(each, shared_by=group_of(facts.place.template)) if equal else each
 
 
+@functools.lru_cache(maxsize=256)
+def _generated_spec(body: bytes) -> ClaimSpec:
+    """The spec of a generated template, which many pods have."""
+    return claim_spec(orjson.loads(body))
+
+
 def _claims(after: Object, namespace: str, decision: Decision | None, around: PreviewInputs) -> Iterator[ClaimUse]:
     generated = {template.name: template for template in decision.templates} if decision else {}
     for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
@@ -340,7 +350,8 @@ def _claims(after: Object, namespace: str, decision: Decision | None, around: Pr
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if template in generated:
             body = generated[template].spec["spec"]
-            yield ClaimUse(name, "ResourceClaimTemplate", template, claim_spec(body), body, generated=True)
+            read = _generated_spec(orjson.dumps(body))
+            yield ClaimUse(name, "ResourceClaimTemplate", template, read, body, generated=True)
             continue
         kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
         if named:

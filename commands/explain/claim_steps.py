@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.schedule_steps import SICK_FIX, gated

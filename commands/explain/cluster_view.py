@@ -1,24 +1,20 @@
-"""The store of what `explain` read once: objects of files and of a cluster, slices and Nodes."""
+"""The store of what `explain` read once: objects of files and of a cluster."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from cluster.kinds.nodes import neuron_kind
-from cluster.kinds.resource_slices import slice_facts
-from cluster.store import DEVICE_CLASS, KINDS, NODE, RESOURCE_SLICE
-from commands.cluster.listing import Object
+from cluster.store import KINDS, StoredKind
+from commands.cluster.reader import Object
+from commands.cluster.store import Kept, fill
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
-from neuron.api.nodes import Node
-from neuron.api.slices import Slice
 from runtime.api_server import Resource
 
 
 def store_of(
     found: Sequence[Manifest],
-    slices: Iterable[Slice] = (),
-    nodes: Iterable[Node] = (),
+    seen: Mapping[StoredKind[Any], Kept[Any]] | None = None,
     *,
-    live: bool = False,
     listed: Iterable[tuple[str, str]] = (),
     kubernetes: str = "",
     unknown_pools: str = "",
@@ -26,24 +22,16 @@ def store_of(
     """Make a store.
 
     Args:
-        found: objects; of two with one name, the later one counts.
-        slices: ResourceSlices of the driver.
-        live: whether `found` has all DeviceClasses of a cluster.
+        found: objects; of two with one name, the later one counts. They count before `seen`.
+        seen: what was read of kinds (`commands.devices.snapshot.stored`).
         listed: kinds and namespaces of which `found` has all objects.
         kubernetes: version of the cluster's API server; empty: not known.
         unknown_pools: why the pools of the cluster are not known; empty if they are.
     """
-    store = FileStore(found)
-    for number, item in enumerate(slices):
-        facts = slice_facts(item)
-        if facts is not None:
-            store.put(RESOURCE_SLICE, ("", str(number)), facts)
-    for node in nodes:
-        kind = neuron_kind(node)
-        if kind is not None:
-            store.put(NODE, ("", node.name), kind)
-    if live:
-        store.complete(DEVICE_CLASS)
+    store = FileStore()
+    fill(store, seen or {})
+    for each in found:
+        store.take(each)
     for name, namespace in listed:
         if name in KINDS:
             store.complete(KINDS[name], namespace)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.admission_preview import AdmissionPreview
 from commands.explain.explanation import Quote
 from commands.explain.verdicts import NodeVerdict

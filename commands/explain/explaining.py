@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.snapshot import stored
 from commands.explain import claim_steps, node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
 from commands.explain.cluster_view import live_manifest, store_of
@@ -74,13 +75,9 @@ class Explainer:
         self._namespace = namespace
         own = (manifest for _, _, manifest in _all(files, namespace) if means_something(manifest))
         found = [*(live.objects if live else ()), *own]
-        slices, nodes = (items(live.snapshot.slices), items(live.snapshot.nodes)) if live else ((), ())
-        complete = live is not None and not isinstance(live.snapshot.classes, Unseen)
         self._view = store_of(
             found,
-            slices,
-            nodes,
-            live=complete,
+            stored(live.snapshot) if live else None,
             listed=live.listed if live else (),
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",
@@ -224,33 +221,37 @@ class Explainer:
             found[str(entry.get("name"))] = self._claims.get((namespace, name)) if name else None
         return found
 
+    def _objects(self, kind: str, namespace: str) -> Iterator[Manifest]:
+        """The objects of a kind and namespace of the cluster."""
+        found = self._live.objects if self._live else ()
+        return (each for each in found if (each.kind, each.namespace) == (kind, namespace))
+
     def _templates_of(self, pod: Object) -> dict[str, bool | None]:
         namespace = pod["metadata"].get("namespace") or ""
         listed = self._live is not None and ("ResourceClaimTemplate", namespace) in self._live.listed
-        known = {each.name for each in (self._live.objects if self._live else ()) if _is_template(each, namespace)}
+        known = {each.name for each in self._objects("ResourceClaimTemplate", namespace)}
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
 
     def _group_of(self, pod: Object) -> Object | None:
         """Its PodGroup; None if it has none, or it is not known."""
-        key = (pod["metadata"].get("namespace") or "", group_of(pod))
-        groups = (each for each in (self._live.objects if self._live else ()) if each.kind == POD_GROUP)
-        return next((each.data for each in groups if (each.namespace, each.name) == key), None)
+        groups = self._objects(POD_GROUP, pod["metadata"].get("namespace") or "")
+        return next((each.data for each in groups if each.name == group_of(pod)), None)
 
     def _workload_of(self, pod: Object) -> Object | None:
         """The NeuronUltraServerWorkload that makes a template of a pod."""
-        namespace, wanted = pod["metadata"].get("namespace") or "", self._templates_of(pod)
-        known = (each for each in (self._live.objects if self._live else ()) if each.kind == WORKLOAD)
-        found = (each.data for each in known if each.namespace == namespace and template_of(each.data) in wanted)
-        return next(found, None)
+        wanted = self._templates_of(pod)
+        known = self._objects(WORKLOAD, pod["metadata"].get("namespace") or "")
+        return next((each.data for each in known if template_of(each.data) in wanted), None)
 
     def _queued(self, pod: Object) -> Object | None:
         """The Workload that Kueue made of a pod which it holds back; of several pods, they own it together."""
-        uid = pod["metadata"].get("uid")
-        if not uid or KUEUE_GATE not in gates_of(pod):
+        metadata = pod["metadata"]
+        if not metadata.get("uid") or KUEUE_GATE not in gates_of(pod):
             return None
-        known = (each.data for each in (self._live.objects if self._live else ()) if (each.group, each.kind) == QUEUED)
-        return next((each for each in known if uid in _owners(each)), None)
+        known = self._objects(QUEUED[1], metadata.get("namespace") or "")
+        own = (each.data for each in known if each.group == QUEUED[0])
+        return next((each for each in own if metadata["uid"] in _owners(each)), None)
 
     def _lacks_group(self, pod: Object) -> bool:
         listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed
@@ -264,10 +265,6 @@ class Explainer:
 
 def _owners(item: Object) -> set[object]:
     return {each.get("uid") for each in mappings(mapping(item.get("metadata")).get("ownerReferences"))}
-
-
-def _is_template(manifest: Manifest, namespace: str) -> bool:
-    return manifest.kind == "ResourceClaimTemplate" and manifest.namespace == namespace
 
 
 def _all(files: Sequence[ManifestSource], namespace: str) -> Iterator[tuple[ManifestSource, Document, Manifest]]:

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from cluster.kinds.replicas import LABELS
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from policies.judging.matching import selects

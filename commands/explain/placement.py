@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from checks.claims.device_index import SelectorError
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import ClaimDemand, Hardware
 from commands.devices.cluster_devices import ClusterDevices, PublishedDevices

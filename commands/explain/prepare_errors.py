@@ -76,8 +76,8 @@ def _unregistered(node: str, *, publishes: bool) -> Diagnosis:
         f"The driver does not run on node {node}: the kubelet has not registered it, and it publishes no devices there."
     )
     fix = (
-        f"Check the kubelet plugin's pod on the node (kubectl -n neuron-dra get pods -o wide --field-selector"
-        f" spec.nodeName={node})."
+        "Check the kubelet plugin's pod on the node (kubectl get pods -A -o wide -l app.kubernetes.io/component="
+        f"kubelet-plugin --field-selector spec.nodeName={node})."
     )
     return Diagnosis("driver-not-running", PodState.STUCK, text, fix)
 

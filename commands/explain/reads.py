@@ -11,7 +11,6 @@ from cluster.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
     DEPLOYMENTS,
-    DEVICE_CLASSES,
     LIMIT_RANGES,
     MUTATING_CONFIGURATIONS,
     NAMESPACES,
@@ -21,8 +20,8 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     VERTICAL_POD_AUTOSCALERS,
 )
-from commands.cluster.discovery import Kind, served_kinds
-from commands.cluster.listing import Lister, Object, Seen, Unseen, items, unseen
+from commands.cluster.discovery import Kind
+from commands.cluster.reader import ClusterReader, NoAnswerError, Object, Seen, Unseen, items, whole
 from commands.devices import snapshot
 from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.cluster_view import live_manifest
@@ -30,24 +29,15 @@ from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
 from commands.objects.manifests import Manifest
-from commands.status.snapshot import NoAnswerError
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
 from neuron import names
 from neuron.api import ultraservers
-from neuron.api.fields import readable
 from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.vertical_autoscalers import KIND as AUTOSCALER
-from runtime.api_errors import (
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-    UnreachableError,
-)
-from runtime.api_server import Resource, TimedApiServer, loaded_object
+from runtime.api_errors import ApiServerError
+from runtime.api_server import Resource, TimedApiServer
 
 T = TypeVar("T")
 
@@ -57,7 +47,6 @@ KUEUE_GATE: Final = f"{KUEUE_GROUP}/admission"
 QUEUED: Final = (KUEUE_GROUP, "Workload")
 
 _WORKLOADS: Final = (ultraservers.GROUP, ultraservers.WORKLOAD)
-_TIMEOUT: Final = 15.0
 _OF_NAMESPACE: Final = (
     (RESOURCE_QUOTAS, "ResourceQuota"),
     (LIMIT_RANGES, "LimitRange"),
@@ -71,7 +60,7 @@ class Live:
 
     Attributes:
         snapshot: nodes, slices, claims, pods, classes.
-        objects: DeviceClasses, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
+        objects: what describes pools, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
         listed: kinds and namespaces of `objects` that are complete.
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
@@ -104,7 +93,7 @@ class Reads:
     def __init__(self, server: TimedApiServer, address: str) -> None:
         self._server = server
         self._address = address
-        self._lister = Lister(server)
+        self._reader = ClusterReader(server)
 
     async def live(self, namespaces: Iterable[str]) -> Live:
         """Everything for pods of some namespaces.
@@ -112,30 +101,29 @@ class Reads:
         Raises:
             NoAnswerError: the cluster does not answer, or refuses the credentials.
         """
-        version = await self._version()
-        found = await snapshot.fetch(self._server, self._address, lister=self._lister, with_loads=True)
+        reader = self._reader
+        version = await reader.version()
+        found = await snapshot.fetch(self._server, self._address, reader=reader, with_loads=True)
         notes: list[str] = []
         claims = found.claims
-        objects = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in items(found.classes)]
-        described, unknown_pools = await self._pools()
-        objects += described
+        objects, unknown_pools = await self._pools()
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))
         for namespace in dict.fromkeys(namespaces):
             for resource, kind in of_namespace:
-                seen = await self._lister.objects(resource, namespace)
+                seen = await reader.list(resource, namespace, keep=whole)
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
                 listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
-            resizing = await self._lister.objects(VERTICAL_POD_AUTOSCALERS, namespace, absent=True)
+            resizing = await reader.list(VERTICAL_POD_AUTOSCALERS, namespace, keep=whole, absent=True)
             objects += [live_manifest(each, VERTICAL_POD_AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
             notes += _note(resizing, "VerticalPodAutoscalers that resize pods in place are not known.")
-            known = await self._get(NAMESPACES, "", namespace)
+            known = await reader.get(NAMESPACES, "", namespace)
             objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
             if isinstance(claims, Unseen):
-                own += readable(items(await self._lister.objects(RESOURCE_CLAIMS, namespace)), read_stored_claim)
+                own += items(await reader.list(RESOURCE_CLAIMS, namespace, keep=read_stored_claim))
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
@@ -143,15 +131,18 @@ class Reads:
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         notes += more
-        return Live(found, tuple(objects), frozenset(listed), installation, files, version, tuple(notes), unknown_pools)
+        known_version = "" if isinstance(version, Unseen) else version
+        return Live(
+            found, tuple(objects), frozenset(listed), installation, files, known_version, tuple(notes), unknown_pools
+        )
 
     async def _pools(self) -> tuple[list[Manifest], str]:
         """What describes the pools of autoscalers, and why some of it is not known: empty if all of it is."""
         objects, unknown = [], ""
         for kind, resource in POOL_RESOURCES.items():
-            seen = await self._lister.objects(resource, "", absent=True)
+            seen = await self._reader.list(resource, keep=whole, absent=True)
             if seen == () and resource in OLDER:
-                seen = await self._lister.objects(OLDER[resource], "", absent=True)
+                seen = await self._reader.list(OLDER[resource], keep=whole, absent=True)
             objects += [live_manifest(each, resource, kind) for each in items(seen)]
             unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
         return objects, unknown
@@ -171,7 +162,7 @@ class Reads:
         if not wanted:
             return ()
         try:
-            served = await served_kinds(self._server)
+            served = await self._reader.served()
         except ApiServerError:
             return ()
         return tuple((served[each].resource, each[1]) for each in wanted if each in served)
@@ -182,14 +173,15 @@ class Reads:
         Raises:
             NoAnswerError: the pod cannot be read.
         """
-        seen = await self._get(PODS, namespace, name)
+        seen = await self._reader.get(PODS, namespace, name)
         if isinstance(seen, Unseen):
             raise NoAnswerError(str(seen))
         if not seen:
             return StoredPod(None)
         (pod,) = seen
         uid = pod["metadata"].get("uid", "")
-        events = await self._lister.objects(CORE_EVENTS, namespace, fieldSelector=f"involvedObject.uid={uid}")
+        about = f"involvedObject.uid={uid}"
+        events = await self._reader.list(CORE_EVENTS, namespace, keep=whole, fieldSelector=about)
         notes = tuple(_note(events, "The pod's Events are not known."))
         return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
 
@@ -200,7 +192,7 @@ class Reads:
             NoAnswerError: it cannot be read, or the cluster does not serve its kind.
         """
         resource = await self._resource(kind)
-        seen = await self._get(resource, namespace, name)
+        seen = await self._reader.get(resource, namespace, name)
         if isinstance(seen, Unseen):
             raise NoAnswerError(str(seen))
         return live_manifest(seen[0], resource, kind[1]) if seen else None
@@ -210,7 +202,7 @@ class Reads:
         selector = label_selector(workload.data)
         if not selector:
             return ()
-        pods = await self._lister.objects(PODS, workload.namespace, labelSelector=selector)
+        pods = await self._reader.list(PODS, workload.namespace, keep=whole, labelSelector=selector)
         return tuple(waiting(items(pods), workload.data))
 
     async def _resource(self, kind: Kind) -> Resource:
@@ -218,7 +210,7 @@ class Reads:
         if not group:
             return Resource("", "v1", KINDS[kind].plural)
         try:
-            served = await served_kinds(self._server)
+            served = await self._reader.served()
         except ApiServerError as error:
             raise NoAnswerError(f"{error}.") from error
         found = served.get(kind)
@@ -226,21 +218,11 @@ class Reads:
             raise NoAnswerError(f"it serves no {name} of {group}.")
         return found.resource
 
-    async def _version(self) -> str:
-        try:
-            body = await self._server.request("GET", "/version", timeout=_TIMEOUT)
-            return str(loaded_object(body, "/version").get("gitVersion") or "")
-        except (UnreachableError, ApiAnswerError) as error:
-            raise NoAnswerError(f"{error}.") from error
-        except StatusError as error:
-            if error.code == UNAUTHORIZED:
-                raise NoAnswerError("the API server does not accept these credentials.") from error
-            return ""
-
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         deployments, configurations = await asyncio.gather(
-            self._lister.objects(DEPLOYMENTS, labelSelector=labels), self._lister.objects(MUTATING_CONFIGURATIONS)
+            self._reader.list(DEPLOYMENTS, keep=whole, labelSelector=labels),
+            self._reader.list(MUTATING_CONFIGURATIONS, keep=whole),
         )
         known = None if isinstance(configurations, Unseen) else configurations
         installation = read_installation(items(deployments), known)
@@ -248,20 +230,11 @@ class Reads:
         notes += _note(configurations, "It is not known whether the API server calls the webhook.")
         files: dict[str, bytes] = {}
         for namespace, name in installation.config_maps:
-            seen = await self._get(CONFIG_MAPS, namespace, name)
+            seen = await self._reader.get(CONFIG_MAPS, namespace, name)
             notes += _note(seen, f"The policies in ConfigMap {namespace}/{name} are not known.")
             for each in items(seen):
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
         return installation, files, notes
-
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen[Object]:
-        path = resource.path(namespace, name)
-        try:
-            return (loaded_object(await self._server.request("GET", path, timeout=_TIMEOUT), path),)
-        except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == NOT_FOUND:
-                return ()
-            return unseen(error, resource, "get", namespace)
 
 
 def _body(claim: StoredClaim) -> Object:

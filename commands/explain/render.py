@@ -12,7 +12,7 @@ from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
-from neuron.names import DRIVER
+from neuron.names import ATTRIBUTE_DEVICE_ID, DRIVER
 from runtime.terminal import BOLD, CYAN, GREEN, RED, YELLOW, Style, printable
 from runtime.text import cited, named
 
@@ -348,7 +348,8 @@ def claim_lines(spec: ClaimSpec) -> Iterator[str]:
         for part in request.alternatives:
             ways = texts.setdefault(_part(part), [])
             if part.count > 1:
-                tied = _tied((request.name, part.reference), spec.constraints)
+                by_ids = any(ATTRIBUTE_DEVICE_ID in each.expression for each in part.selectors)
+                tied = () if by_ids else _tied((request.name, part.reference), spec.constraints)
                 ways += [" and ".join(tied) or "by device id"]
         yield f"{name}: " + ", or ".join(f"{text}{_connected(ways)}" for text, ways in texts.items())
     for config in spec.configs:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.verdicts import Block, NodeVerdict, grouped
@@ -91,7 +91,8 @@ _FIXES: Final[Mapping[Block, str]] = {
     Block.TAINTED: SICK_FIX,
     Block.COUNTERS: "Upgrade Kubernetes, or wait until the other devices of a node are free.",
     Block.PLUGIN: "Exclude the nodes of the driver from the device plugin's DaemonSet, node by node (docs/migrate.md).",
-    Block.NO_DRIVER: "Check the kubelet plugin's pods on these nodes (kubectl -n neuron-dra get pods -o wide).",
+    Block.NO_DRIVER: "Check the kubelet plugin's pods on these nodes (kubectl get pods -A -o wide"
+    " -l app.kubernetes.io/component=kubelet-plugin).",
     Block.INCOMPLETE: "Wait until the driver has published all slices; if it lasts, check the kubelet plugin's pods.",
     Block.NOT_READY: "Check the kubelet of these nodes.",
     Block.CORDONED: "`kubectl uncordon` a node, or wait for another one.",

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from conversion.objects.kinds import KINDS
 
 Kind = tuple[str, str]

@@ -7,7 +7,7 @@ with every connected set of the node: if it then fits, the devices that it gets 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.devices import connected
 from commands.devices.allocator_inputs import JOINT, ClaimDemand
 from commands.devices.devices import NodeMap

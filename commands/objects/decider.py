@@ -11,7 +11,7 @@ from msgspec import structs
 from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.file_store import FileStore
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
@@ -40,6 +40,7 @@ from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
+from policies.patching.json_patch import patched
 from policies.selectors.claim_context import claim_context
 from policies.selectors.engine import DeviceSelectors
 

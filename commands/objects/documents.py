@@ -17,8 +17,7 @@ import orjson
 
 from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
 from commands.objects.yaml_items import ItemShape, Look, YamlItems
-from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose
-from runtime.yaml_scalars import resolve
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose, resolve
 
 MARK: Final = "\ufeff"
 """Byte order mark."""
@@ -79,7 +78,7 @@ class Document:
     after: str = ""
     value: dict[str, object] | None = None
     shape: ItemShape | None = None
-    learn: Callable[[str, YamlNode], None] | None = None
+    learn: Callable[[str, Look | None, YamlNode], None] | None = None
 
     @functools.cached_property
     def _content(self) -> "_Content":
@@ -277,7 +276,7 @@ def _parts(found: Iterable[Piece], items: YamlItems | None) -> Iterator[Document
             made.value = piece.value
             if items is not None:
                 made.learn = items.learn
-                if (known := items.find(piece.text)) is not None:
+                if (known := items.find(made.look)) is not None:
                     made.shape, made.value = known
         yield made
         whole = piece.text + piece.after
@@ -375,7 +374,7 @@ def _parse(document: Document) -> _Content:
     if root is not None and mappings:
         repeated = list(_repeated(document, root.items[0] if isinstance(root, Sequence_) else root))
     elif isinstance(root, Sequence_) and document.learn is not None:
-        document.learn(document.text, root.items[0])
+        document.learn(document.text, document.look, root.items[0])
     return _Content(data, root, repeated)
 
 

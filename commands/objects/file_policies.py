@@ -13,12 +13,11 @@ from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
 from cluster.answers import ServerView
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import KIND as TEMPLATE
 from conversion.findings.verification import Sources
-from conversion.objects.pod_numbers import pods_of_workload
 from conversion.objects.pod_places import Path
 from conversion.patches.decision import Decision
 from kubecel.budget import Clock
@@ -45,8 +44,9 @@ from policies.judging.evaluate import REVIEW_LIMIT, evaluate
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import AnyPodRule, MutatingRule, ValidatingRule
-from policies.judging.subjects import CLUSTER_SCOPED, RequestContext, RequestSubject, of_object
+from policies.judging.subjects import CLUSTER_SCOPED, RequestSubject, of_object
 from policies.judging.verdicts import Verdict
+from policies.patching.json_patch import patched
 from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
@@ -102,7 +102,7 @@ class FilePolicies:
         Raises:
             PolicyError: a file has an error, or the folder contains no policy file.
         """
-        found = load_folder(folder, count_pods=pods_of_workload)
+        found = load_folder(folder)
         if not found.files:
             raise PolicyError([PolicyProblem(str(folder), 0, "it contains no policy file (*.yaml, *.yml, *.json).")])
         return cls(found, now, clock, device_class)
@@ -245,7 +245,7 @@ class FilePolicies:
     ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
             knowledge = self._knower(namespaces).base
-            return of_object(data, RequestContext(knowledge=knowledge), operation=operation)
+            return dataclasses.replace(of_object(data, operation=operation), knowledge=knowledge)
         knower = self._knower(namespaces)
         group, kind = str(data.get("apiVersion", "")).rpartition("/")[0], str(data.get("kind", ""))
         knowledge = knowledge_for(knower.base, knower, namespace, named_by(data, group, kind))
@@ -254,17 +254,14 @@ class FilePolicies:
         if namespace and not metadata.get("namespace"):
             # The API server sets the namespace.
             data = {**data, "metadata": {**metadata, "namespace": namespace}}
-        made = of_object(
-            data,
-            RequestContext(
-                namespace_object=known,
-                quotas=namespaces.quotas(namespace),
-                knowledge=with_record(knowledge, verified(data, knowledge.templates, self._sources)),
-            ),
-            operation=operation,
+        made = of_object(data, known, operation=operation)
+        made = dataclasses.replace(
+            made,
+            # The pods of a cluster-scoped object run in namespaces that are not known.
+            namespace=made.namespace if namespace else "",
+            quotas=namespaces.quotas(namespace),
+            knowledge=with_record(knowledge, verified(data, knowledge.templates, self._sources)),
         )
-        # The pods of a cluster-scoped object run in namespaces that are not known.
-        made = made if namespace else dataclasses.replace(made, namespace="")
         return with_whole_namespace(made, namespaces)
 
     def _knower(self, view: ServerView) -> DeviceKnower:

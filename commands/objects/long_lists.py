@@ -17,8 +17,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import orjson
 
-from runtime.yaml_nodes import MAX_DEPTH, UNPRINTABLE, YamlError, compose
-from runtime.yaml_scalars import resolve
+from runtime.yaml_nodes import MAX_DEPTH, UNPRINTABLE, YamlError, compose, resolve
 
 LONG: Final = 256 * 1024
 """Bytes from which a file is long."""

@@ -1,12 +1,10 @@
 """The objects of a document, and their pod templates."""
 
-import copy
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-import jsonpatch
 import orjson
 
 from commands.objects.built_in_kinds import missing_kind
@@ -153,19 +151,3 @@ def _wrapped(manifest: Manifest) -> Iterator[tuple[Path, dict[str, object]]]:
 
 def path_steps(text: str) -> Path:
     return tuple(bracketed or name for bracketed, name in _STEP.findall(text))
-
-
-def _copy(data: dict[str, object]) -> dict[str, object]:
-    try:
-        copied: dict[str, object] = orjson.loads(orjson.dumps(data))
-    except (orjson.JSONEncodeError, orjson.JSONDecodeError):
-        copied = copy.deepcopy(data)  # such as integers of more than 64 bits
-    return copied
-
-
-def patched(data: dict[str, object], patch: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """A copy of an object, or of a part of it, with the patch of a decision."""
-    changed = _copy(data)
-    # A copy: values of the patch become part of the object.
-    jsonpatch.apply_patch(changed, orjson.loads(orjson.dumps(patch)), in_place=True)
-    return changed

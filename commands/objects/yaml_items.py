@@ -6,6 +6,7 @@ tells which spans are values, and the object is kept as JSON with a gap for each
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 from array import array
@@ -14,12 +15,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
-from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode
-from runtime.yaml_scalars import is_word, resolve
+from runtime.yaml_nodes import Mapping_, Scalar, Sequence_, YamlNode, is_word, resolve
 
-# Without a comma: in a list in brackets it would end the text.
+# It begins with the few characters after which a value stands, which the engine finds quickly. Without a comma in plain
+# text: in a list in brackets it would end the text.
 _SPAN: Final = re.compile(
-    r"""("[ !#-\[\]-~]*"|'[ !#-&(-\[\]-~]*'|(?<=[:-] )-{0,2}[A-Za-z0-9](?:[\w./:@=-]*[\w/@-])?(?=[ \t]*$|[ \t]+#))""",
+    r"""([-:,[] ?)("[ !#-\[\]-~]*"|'[ !#-&(-\[\]-~]*'"""
+    r"""|(?<=[:-] )-{0,2}[A-Za-z0-9](?:[\w./:@=-]*[\w/@-])?(?=[ \t]*$|[ \t]+#))""",
     re.ASCII | re.MULTILINE,
 )
 _QUOTES: Final = ("'", '"')
@@ -52,13 +54,14 @@ class Look:
         if len(text) > _LONGEST:
             return None
         parts = _SPAN.split(text)
-        values = parts[1::2]
-        return cls(("\0".join(parts[::2]), "\0".join(map(_kind_of, values))), values)
+        values = parts[2::3]
+        rest = "\0".join((*parts[::3], *parts[1::3]))
+        return cls((rest, "\0".join(map(_kind_of, values))), values)
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
     """The places of the spans of a text."""
-    return [each.span() for each in _SPAN.finditer(text)]
+    return [each.span(2) for each in _SPAN.finditer(text)]
 
 
 def text_of(span: str) -> str:
@@ -66,6 +69,7 @@ def text_of(span: str) -> str:
     return span[1:-1] if span[0] in _QUOTES else span
 
 
+@functools.lru_cache(maxsize=1024)
 def _kind_of(span: str) -> str:
     """The quote, or that it is plain text; null, a boolean and a number are of no kind but their own."""
     first = span[0]
@@ -170,18 +174,16 @@ class YamlItems:
     def __init__(self) -> None:
         self._shapes = ByLook[ItemShape]()
 
-    def find(self, text: str) -> tuple[ItemShape, dict[str, object]] | None:
+    def find(self, look: Look | None) -> tuple[ItemShape, dict[str, object]] | None:
         """The shape and the object of a text whose shape is known."""
-        look = Look.at(text)
         shape = None if look is None else self._shapes.find(look)
         if look is None or shape is None:
             return None
         value = shape.value(look.values)
         return None if value is None else (shape, value)
 
-    def learn(self, text: str, root: YamlNode) -> None:
+    def learn(self, text: str, look: Look | None, root: YamlNode) -> None:
         """Keep the shape of a text. `root`: the node of its object, which has no key twice."""
-        look = Look.at(text)
         if look is None or root.refers:
             return
         found = _Json(text, {place: number for number, place in enumerate(spans_of(text))})

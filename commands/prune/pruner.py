@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, SELF_ACCESS_REVIEWS
-from commands.cluster.listing import TIMEOUT
+from commands.cluster.reader import TIMEOUT, ClusterReader
 from commands.prune.decide import Generated, Key, User, candidates, left_over, mark
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
@@ -109,7 +109,7 @@ class Pruner:
         """
         self._server = server
         self._namespace = namespace
-        self._reader = reader or Reader(server, namespace, sleep=sleep)
+        self._reader = reader or Reader(ClusterReader(server, sleep=sleep), namespace)
         self._now = now
         self._sleep = sleep
         self._say = say

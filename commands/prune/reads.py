@@ -1,15 +1,13 @@
 """Lists templates and pods page by page, and keeps only the needed fields."""
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES
-from commands.cluster.discovery import served_kinds
-from commands.cluster.listing import PAGE_SIZE, Lister
+from commands.cluster.reader import ClusterReader
 from commands.prune.decide import Generated, Key, User, read_generated
 from neuron import names
 from neuron.api.pod_groups import GROUP, POD_GROUP, WORKLOAD, claim_lists
@@ -21,11 +19,8 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, loaded
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource, decoded, loaded
 from runtime.explanations import rule_text
-from runtime.raw_objects import ListMeta, Page, read_page
-
-_OURS: Final = {"labelSelector": f"{names.LABEL_MANAGED_BY}={names.MANAGER}"}
 
 
 class _ClaimNames(msgspec.Struct, frozen=True):
@@ -46,12 +41,7 @@ class _Pod(msgspec.Struct, frozen=True):
     spec: _PodSpec
 
 
-class _PodPage(msgspec.Struct, frozen=True):
-    metadata: ListMeta
-    items: list[_Pod] | None = None
-
-
-_decode_pods: Final = msgspec.json.Decoder(_PodPage).decode
+_decode_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
 class CannotListError(Exception):
@@ -59,20 +49,14 @@ class CannotListError(Exception):
 
 
 class Reader:
-    """Lists of one cluster. Retryable errors are retried."""
+    """What prune reads of one cluster, or of one namespace.
 
-    def __init__(
-        self,
-        server: ApiServer,
-        namespace: str = "",
-        *,
-        page_size: int = PAGE_SIZE,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._server = server
+    A list with an object that cannot be read is no answer: it could refer to any template.
+    """
+
+    def __init__(self, reader: ClusterReader, namespace: str = "") -> None:
+        self._reader = reader
         self._namespace = namespace
-        self._lister = Lister(server, page_size=page_size, sleep=sleep)
-        self._groups: tuple[tuple[str, Resource], ...] | None = None
 
     async def generated(self) -> tuple[Generated, ...]:
         """The generated templates, by namespace and name.
@@ -82,10 +66,13 @@ class Reader:
         """
         found: list[Generated] = []
 
-        def take(page: Page) -> None:
-            found.extend(filter(None, map(_generated, page.items or ())))
+        def take(raw: msgspec.Raw) -> None:
+            template = _generated(raw)
+            if template is not None:
+                found.append(template)
 
-        await self._read(RESOURCE_CLAIM_TEMPLATES, read_page, take, found.clear, _OURS)
+        ours = f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
+        await self._read(RESOURCE_CLAIM_TEMPLATES, take, found.clear, labelSelector=ours)
         return tuple(sorted(found, key=lambda each: each.key))
 
     async def references(self) -> Mapping[Key, tuple[User, ...]]:
@@ -94,59 +81,28 @@ class Reader:
         Raises:
             CannotListError: a list failed.
         """
-        found = await self._pods()
-        for kind, resource in await self._served_groups():
-            for key, users in (await self._users(kind, resource)).items():
-                found[key] += users
+        found: defaultdict[Key, list[User]] = defaultdict(list)
+        try:
+            served = await self._reader.served()
+        except ApiServerError as error:
+            raise CannotListError(f"Cannot read which kinds the API server serves: {error}.") from error
+        groups = [(kind, served[GROUP, kind].resource) for kind in (POD_GROUP, WORKLOAD) if (GROUP, kind) in served]
+        for kind, resource in (("Pod", PODS), *groups):
+            for key, user in await self._users(kind, resource):
+                found[key].append(user)
         return {key: tuple(sorted(users)) for key, users in found.items()}
 
-    async def _pods(self) -> defaultdict[Key, list[User]]:
-        found: defaultdict[Key, list[User]] = defaultdict(list)
-
-        def take(page: _PodPage) -> None:
-            for pod in page.items or ():
-                for template in _templates(pod):
-                    found[pod.metadata.namespace, template].append(("Pod", pod.metadata.name))
-
-        await self._read(PODS, _decode_pods, take, found.clear)
-        return found
-
-    async def _served_groups(self) -> tuple[tuple[str, Resource], ...]:
-        """The kinds with claims of groups that the API server serves. The set does not change in one run."""
-        if self._groups is None:
-            try:
-                served = await served_kinds(self._server)
-            except ApiServerError as error:
-                raise CannotListError(f"Cannot read which kinds the API server serves: {error}.") from error
-            kinds = [(kind, served.get((GROUP, kind))) for kind in (POD_GROUP, WORKLOAD)]
-            self._groups = tuple((kind, each.resource) for kind, each in kinds if each is not None)
-        return self._groups
-
-    async def _users(self, kind: str, resource: Resource) -> Mapping[Key, list[User]]:
-        """PodGroups or Workloads that refer to a template."""
-        found: defaultdict[Key, list[User]] = defaultdict(list)
-
-        def take(page: Page) -> None:
-            for raw in page.items or ():
-                item = loaded(memoryview(raw))
-                metadata = item["metadata"]
-                claims = [each for claims in claim_lists(kind, item) for each in claims]
-                for name in {name for each in claims for _, name in each.objects}:
-                    found[metadata["namespace"], name].append((kind, metadata["name"]))
-
-        await self._read(resource, read_page, take, found.clear)
-        return found
+    async def _users(self, kind: str, resource: Resource) -> Sequence[tuple[Key, User]]:
+        """What refers to templates, among the objects of one kind."""
+        users: list[tuple[Key, User]] = []
+        await self._read(resource, lambda raw: users.extend(_references(kind, raw)), users.clear)
+        return users
 
     async def _read(
-        self,
-        resource: Resource,
-        decode: Callable[[bytes], object],
-        take: Callable[[Any], None],
-        restart: Callable[[], None],
-        query: Mapping[str, str] | None = None,
+        self, resource: Resource, take: Callable[[msgspec.Raw], None], restart: Callable[[], None], **query: str
     ) -> None:
         try:
-            await self._lister.read(resource.path(self._namespace), query or {}, decode, take, restart)
+            await self._reader.read(resource, take, restart, self._namespace, **query)
         except ApiServerError as error:
             raise CannotListError(message(error, "list", resource, self._namespace)) from error
 
@@ -159,8 +115,17 @@ def _generated(raw: msgspec.Raw) -> Generated | None:
         return None
 
 
-def _templates(pod: _Pod) -> Iterable[str]:
-    return {claim.template for claim in pod.spec.claims or () if claim.template}
+def _references(kind: str, raw: msgspec.Raw) -> Iterable[tuple[Key, User]]:
+    """The templates to which a pod, PodGroup or Workload refers."""
+    if kind == "Pod":
+        pod = decoded(_decode_pod, raw)
+        wanted = {claim.template or "" for claim in pod.spec.claims or ()}
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+    else:
+        item = loaded(memoryview(raw))
+        wanted = {name for claims in claim_lists(kind, item) for each in claims for _, name in each.objects}
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+    return [((namespace, template), (kind, name)) for template in wanted if template]
 
 
 def reason(error: ApiServerError, resource: Resource) -> str:

@@ -15,7 +15,7 @@ import orjson
 
 from checks.claims.device_index import SelectorError
 from cluster.store import Store
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.devices.allocator_inputs import (
     Hardware,
     PodClaim,

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object
+from commands.cluster.reader import Object
 from commands.report.model import NO_DEVICES, Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding

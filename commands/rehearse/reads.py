@@ -7,9 +7,11 @@ import msgspec
 import orjson
 
 from cluster.resources import POD_DISRUPTION_BUDGETS
-from commands.cluster.listing import Lister, Unseen, items
+from cluster.store import DEVICE_CLASS
+from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
+from commands.cluster.store import read_store
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import Progress, fetch, gather
+from commands.devices.snapshot import fetch, gather, stored
 from commands.explain.cluster_view import store_of
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
@@ -22,12 +24,10 @@ from commands.status import kueue
 from conversion.objects.pods import may_concern_us, mentions
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import RESOURCE_GROUP, TimedApiServer
-from runtime.served_versions import kubernetes_version
 
 if TYPE_CHECKING:
     import datetime as dt
 
-_SECONDS = 10.0
 NODE = ("", "Node")
 _DEVICE_KINDS = (NODE, (RESOURCE_GROUP, "ResourceSlice"), (RESOURCE_GROUP, "DeviceTaintRule"))
 
@@ -54,7 +54,7 @@ class _Spec(msgspec.Struct, omit_defaults=True):
     overhead: msgspec.Raw = msgspec.Raw()
 
 
-class _Status(msgspec.Struct, omit_defaults=True):
+class _OtherPodStatus(msgspec.Struct, omit_defaults=True):
     phase: msgspec.Raw = msgspec.Raw()
 
 
@@ -63,7 +63,7 @@ class _OtherPod(msgspec.Struct, omit_defaults=True):
 
     metadata: _Metadata
     spec: _Spec
-    status: _Status
+    status: _OtherPodStatus
 
 
 _decode_other: Final = msgspec.json.Decoder(_OtherPod).decode
@@ -100,10 +100,11 @@ def from_files(
     read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
     read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
     seen = gather(read, "files", now)
-    nodes, slices = items(seen.nodes), items(seen.slices)
-    version = kubernetes or max((node.kubelet for node in nodes), key=_numbers, default="")
+    version = kubernetes or max((node.kubelet for node in items(seen.nodes)), key=_numbers, default="")
     cluster = ClusterDevices(seen, version, settings.policies.catalogue if settings.policies else Catalogue())
-    store = store_of(inputs.facts, slices, nodes, kubernetes=version)
+    # Files need not have all DeviceClasses: those that they have are among the facts.
+    known = {kind: each for kind, each in stored(seen).items() if kind is not DEVICE_CLASS}
+    store = store_of(inputs.facts, known, kubernetes=version)
     gathered = Gathering(settings, store, cluster)
     for found in sorted(
         others, key=lambda each: (each.kind == "Pod", (each.group, each.kind) != POD_DISRUPTION_BUDGET)
@@ -120,30 +121,28 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 async def from_cluster(
-    server: TimedApiServer,
-    address: str,
-    settings: GatheringSettings,
-    store: FileStore,
-    progress: Progress,
+    server: TimedApiServer, address: str, settings: GatheringSettings, progress: Progress
 ) -> tuple[Gathering, list[str]]:
     """A cluster, and what could not be read of it.
 
     Raises:
         CannotPlayError: nodes or slices cannot be read.
         ApiServerError: the cluster does not answer.
+        ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
     """
-    seen = await fetch(server, address, progress=progress, with_pods=False)
+    reader = ClusterReader(server, progress=progress)
+    seen = await fetch(server, address, reader=reader, with_pods=False)
+    store = FileStore(below=await read_store(reader, address, stored(seen)))
     catalogue = settings.policies.catalogue if settings.policies else Catalogue()
-    cluster = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
-    unread = [str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)]
+    cluster = ClusterDevices.of(seen, store.kubernetes_version(), catalogue)
     if cluster is None:
-        raise CannotPlayError(" ".join(unread))
+        raise CannotPlayError(" ".join(str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)))
     problems = list(cluster.map.problems)
-    queues = await kueue.read(server)
+    queues = await kueue.read(reader)
     settings = settings.counting(kueue.counted_classes(queues))
     gathered = Gathering(settings, store, cluster)
     group, kind = POD_DISRUPTION_BUDGET
-    budgets = await Lister(server).objects(POD_DISRUPTION_BUDGETS)
+    budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):
         problems.append(f"{budgets} Drains are played as if there were no PodDisruptionBudgets.")
     for each in items(budgets):
@@ -152,5 +151,5 @@ async def from_cluster(
     def problem(found: ReadProblem) -> None:
         problems.append(f"{found}.")
 
-    await ClusterInputs(server, "", progress).read_workloads(gathered.take, problem)
+    await ClusterInputs(reader, "").read_workloads(gathered.take, problem)
     return gathered, problems

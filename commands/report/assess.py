@@ -12,7 +12,7 @@ import orjson
 
 from cluster.store import Store
 from commands.objects.decider import Decider
-from commands.objects.manifests import Manifest, manifests_of, patched
+from commands.objects.manifests import Manifest, manifests_of
 from commands.report.inventory import Root
 from commands.report.model import (
     Cause,
@@ -41,6 +41,7 @@ from neuron.findings import Finding, Severity, warning
 from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
+from policies.patching.json_patch import patched
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -11,13 +11,14 @@ from typing import Final
 
 from cluster.answers import ServerView
 from commands.objects.file_policies import FilePolicies
-from commands.objects.manifests import Manifest, patched
+from commands.objects.manifests import Manifest
 from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from conversion.decide import located
 from neuron.findings import Finding
 from policies.applying.verdicts import objections
 from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.patching.json_patch import patched
 
 _ACTIONS: Final = {PolicyOutcome.DENY: "Deny", PolicyOutcome.WARN: "Warn", PolicyOutcome.AUDIT: "Audit"}
 _PASSED: Final = (PolicyOutcome.ALLOW,)

@@ -12,22 +12,17 @@ from cluster.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from commands.cluster.discovery import Kind, ServedKind, served_kinds
-from commands.cluster.listing import Lister, unseen
-from commands.devices import device_map
-from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import Progress, fetch
+from commands.cluster.discovery import Kind, ServedKind
+from commands.cluster.reader import ClusterReader, unseen
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
-from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_server import ApiServer, Resource, TimedApiServer, loaded_object
-from runtime.raw_objects import Page, identity, read_page
-from runtime.served_versions import kubernetes_version
+from runtime.api_server import Resource, loaded_object
+from runtime.raw_objects import identity
 
 _CORE: Final = {
     ("", "Pod"): PODS,
@@ -40,7 +35,6 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
-_SECONDS: Final = 10.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -49,13 +43,11 @@ class ClusterInputs:
 
     Attributes:
         namespace: only this one; empty: all.
-        progress: is called after each page.
         complete: whether everything could be read.
     """
 
-    server: ApiServer
+    reader: ClusterReader
     namespace: str
-    progress: Progress
     complete: bool = True
 
     async def read(self, builder: ReportBuilder) -> None:
@@ -73,7 +65,7 @@ class ClusterInputs:
     async def _kinds(self, problem: Callable[[ReadProblem], None]) -> Mapping[Kind, ServedKind]:
         known = {kind: ServedKind(resource, True, frozenset()) for kind, resource in _CORE.items()}
         try:
-            return {**await served_kinds(self.server), **known}
+            return {**await self.reader.served(), **known}
         except ApiServerError as error:
             self.complete = False
             problem(ReadProblem("/apis", 0, 0, f"only pods are read: {error}"))
@@ -118,25 +110,17 @@ class ClusterInputs:
     async def _list(self, resource: Resource, take: Callable[[bytes], None], tell: Callable[[str], None]) -> None:
         """Each object of a list once, also if the list begins again."""
         taken: set[str] = set()
-        count = 0
 
-        def page(found: Page) -> None:
-            nonlocal count
-            for raw in found.items or ():
-                body = bytes(raw)
-                uid = identity(body).uid
-                if not uid or uid not in taken:
-                    count += 1
-                    taken.add(uid)
-                    take(body)
-            self.progress(resource, count)
+        def once(raw: bytes) -> None:
+            uid = identity(raw).uid
+            if not uid or uid not in taken:
+                taken.add(uid)
+                take(raw)
 
         try:
-            path = resource.path(self.namespace)
-            await Lister(self.server).read(path, {}, read_page, page, lambda: None)
+            await self.reader.read(resource, lambda raw: once(bytes(raw)), lambda: None, self.namespace)
         except ApiServerError as error:
-            seen = unseen(error, resource, "list", self.namespace)
-            tell(str(seen))
+            tell(str(unseen(error, resource, "list", self.namespace)))
             self.complete = False
 
 
@@ -150,13 +134,3 @@ def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKin
     """The known kinds; those that others often own last, and pods after all others."""
     known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
-
-
-async def read_devices(
-    server: TimedApiServer, address: str, catalogue: Catalogue, progress: Progress, notes: list[str]
-) -> ClusterDevices | None:
-    """The cluster's nodes and devices; None if nodes or slices cannot be read. `notes` gets what cannot be read."""
-    seen = await fetch(server, address, progress=progress, with_pods=False)
-    devices = ClusterDevices.of(seen, await kubernetes_version(server, _SECONDS), catalogue)
-    notes += (device_map.build(seen, catalogue) if devices is None else devices.map).problems
-    return devices

@@ -131,9 +131,6 @@ class PodsNow:
     pending: int = 0
 
 
-NO_PODS = PodsNow()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class TemplatePods:
     """The pods of one pod template.

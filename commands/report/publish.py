@@ -4,16 +4,14 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
 
-from commands.cluster.discovery import served_kinds
-from commands.cluster.listing import Lister, unseen
+from commands.cluster.reader import ClusterReader, Object, Unseen, unseen, whole
 from commands.report.model import Report
 from commands.report.policy_reports import KINDS, LABELS, ReportApi, bodies
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
-from runtime.raw_objects import Page, read_page
+from runtime.api_server import ApiServer, Resource
 
 _TIMEOUT: Final = 30.0
-_OURS: Final = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
+_OURS: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _COMPARED: Final = ("apiVersion", "kind", "source", "configuration", "scope", "summary", "results")
 
 Key = tuple[str, str]
@@ -24,7 +22,7 @@ class CannotPublishError(Exception):
     """The results cannot be written; the message has the reason and the fix."""
 
 
-async def publish(server: ApiServer, report: Report, namespace: str = "") -> str:
+async def publish(reader: ClusterReader, report: Report, namespace: str = "") -> str:
     """Write the results of a report's audit.
 
     Args:
@@ -38,8 +36,9 @@ async def publish(server: ApiServer, report: Report, namespace: str = "") -> str
     """
     if report.audit is None:
         raise CannotPublishError("there are no results: no policy for validation was loaded.")
-    api = await _api(server)
-    known = await _known(server, api, namespace)
+    server = reader.server
+    api = await _api(reader)
+    known = await _known(reader, api, namespace)
     now = dt.datetime.fromisoformat(report.made)
     wanted = {_key(body): body for body in bodies(report.audit, api, now, known.values())}
     counts = {"created": 0, "updated": 0, "unchanged": 0, "deleted": 0}
@@ -52,9 +51,9 @@ async def publish(server: ApiServer, report: Report, namespace: str = "") -> str
     return f"{api.kind(namespaced=True)} objects of {api.group}/{api.version}: {told}."
 
 
-async def _api(server: ApiServer) -> ReportApi:
+async def _api(reader: ClusterReader) -> ReportApi:
     try:
-        served = await served_kinds(server)
+        served = await reader.served()
     except ApiServerError as error:
         raise CannotPublishError(f"cannot read which APIs are served: {error}.") from error
     for group, kind in KINDS.items():
@@ -66,22 +65,15 @@ async def _api(server: ApiServer) -> ReportApi:
     )
 
 
-async def _known(server: ApiServer, api: ReportApi, namespace: str) -> dict[Key, Mapping[str, object]]:
+async def _known(reader: ClusterReader, api: ReportApi, namespace: str) -> dict[Key, Object]:
     """The objects of the last run. With a namespace, cluster-scoped ones are left alone."""
-    found: dict[Key, Mapping[str, object]] = {}
-
-    def take(page: Page) -> None:
-        for raw in page.items or ():
-            item = loaded_object(bytes(raw))
-            found[_key(item)] = item
-
+    found: dict[Key, Object] = {}
     for namespaced in (True, False) if not namespace else (True,):
         resource = api.resource(namespaced=namespaced)
-        try:
-            path = resource.path(namespace if namespaced else "")
-            await Lister(server).read(path, _OURS, read_page, take, lambda: None)
-        except ApiServerError as error:
-            raise _problem(error, resource, "list", namespace) from error
+        seen = await reader.list(resource, namespace if namespaced else "", keep=whole, labelSelector=_OURS)
+        if isinstance(seen, Unseen):
+            raise CannotPublishError(str(seen))
+        found |= {_key(item): item for item in seen}
     return found
 
 
@@ -110,12 +102,7 @@ async def _send(server: ApiServer, method: str, resource: Resource, key: Key, bo
     except ApiServerError as error:
         if isinstance(error, StatusError) and error.code == _FINE.get(method):
             return
-        raise _problem(error, resource, _VERBS[method], namespace) from error
-
-
-def _problem(error: ApiServerError, resource: Resource, verb: str, namespace: str) -> CannotPublishError:
-    seen = unseen(error, resource, verb, namespace)
-    return CannotPublishError(str(seen))
+        raise CannotPublishError(str(unseen(error, resource, _VERBS[method], namespace))) from error
 
 
 def _resource(api: ReportApi, key: Key) -> Resource:

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Final
 
 from commands.report import tables
-from commands.report.model import Prospect, Reference, Report, Topic, topics
+from commands.report.model import Prospect, Reference, Report, Topic, Workload, topics
 from commands.report.tables import Table
 from commands.status.lines import counted
 from neuron.codes import CODES
@@ -77,48 +77,67 @@ def whole_page(
 
 
 def _main(report: Report) -> Iterator[str]:
+    yield from head(report)
+    yield from filters(report.workloads)
+    yield from parts(report)
+    yield from codes(codes_of(report))
+
+
+def codes_of(report: Report) -> list[str]:
+    """The codes that a report has."""
+    found = {each.code for each in topics(report.workloads)}
+    return sorted(found | {code for seen in report.shadowed for code in seen.codes})
+
+
+def head(report: Report, at: str = "") -> Iterator[str]:
+    """Links to the parts, the first sentences and a chart.
+
+    Args:
+        at: the beginning of every id, where a page has several reports.
+    """
     found = topics(report.workloads)
-    rows = {each.ref: f"workload-{at}" for at, each in enumerate(report.workloads, start=1)}
-    blocking, changing = [each for each in found if each.blocks], [each for each in found if not each.blocks]
-    codes = sorted({each.code for each in found} | {code for seen in report.shadowed for code in seen.codes})
-    parts = {
-        "blocks": bool(blocking) and "What blocks",
-        "changes": bool(changing) and "What changes",
-        "plan": bool(report.steps) and "Order of migration",
-        "workloads": "Workloads",
-        "shadow": bool(report.shadowed) and "Seen by the webhook",
-        "policies": report.audit is not None and "Policy results",
-        "codes": bool(codes) and "Codes",
+    named = {
+        f"{at}blocks": any(each.blocks for each in found) and "What blocks",
+        f"{at}changes": any(not each.blocks for each in found) and "What changes",
+        f"{at}plan": bool(report.steps) and "Order of migration",
+        f"{at}workloads": "Workloads",
+        f"{at}shadow": bool(report.shadowed) and "Seen by the webhook",
+        f"{at}policies": report.audit is not None and "Policy results",
+        "codes": bool(codes_of(report)) and "Codes",
     }
-    links = (f'<a href="#{name}">{title}</a>' for name, title in parts.items() if title)
+    links = (f'<a href="#{name}">{title}</a>' for name, title in named.items() if title)
     yield f'<nav aria-label="Parts of the report">{" ".join(links)}</nav>'
     yield from ("<ul>", *(f"<li>{as_escaped(each)}</li>" for each in tables.summary(report)), "</ul>")
     yield from _chart(report)
-    yield from _filters(report)
-    yield from _topics("What blocks", "blocks", blocking, rows)
-    yield from _topics("What changes", "changes", changing, rows)
+
+
+def parts(report: Report, at: str = "") -> Iterator[str]:
+    """The parts, without what the codes mean. `at` as for `head`."""
+    found = topics(report.workloads)
+    rows = {each.ref: f"{at}workload-{number}" for number, each in enumerate(report.workloads, start=1)}
+    yield from _topics("What blocks", "blocks", [each for each in found if each.blocks], rows, at)
+    yield from _topics("What changes", "changes", [each for each in found if not each.blocks], rows, at)
     if report.steps:
         about = [_about("", step.namespace) for step in report.steps]
-        yield from as_table("plan", tables.plan(report.steps), about)
+        yield from as_table(f"{at}plan", tables.plan(report.steps), about)
     about = [
         _about(rows[each.ref], each.ref.namespace, {obstacle.cause for obstacle in each.obstacles})
         for each in report.workloads
     ]
-    yield from as_table("workloads", tables.workloads(report.workloads), about)
+    yield from as_table(f"{at}workloads", tables.workloads(report.workloads), about)
     if report.shadowed:
         about = [_about("", each.namespace) for each in report.shadowed]
-        yield from as_table("shadow", tables.shadowed(report.shadowed), about)
+        yield from as_table(f"{at}shadow", tables.shadowed(report.shadowed), about)
     if report.audit is not None:
         yield f"<p>{as_escaped(tables.audit_line(report.audit))}</p>"
         about = [_about("", each.ref.namespace) for each in report.audit.violations]
-        yield from as_table("policies", tables.audit(report.audit), about)
+        yield from as_table(f"{at}policies", tables.audit(report.audit), about)
         yield from (f"<p>Not judged: {as_escaped(each)}</p>" for each in report.audit.unread)
     notes = [*report.notes]
     if report.finished:
         notes.append(f"Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended.")
     if notes:
         yield from ("<h2>Notes</h2><ul>", *(f"<li>{as_escaped(each)}</li>" for each in notes), "</ul>")
-    yield from _codes(codes)
 
 
 def _chart(report: Report) -> Iterator[str]:
@@ -144,11 +163,11 @@ def _chart(report: Report) -> Iterator[str]:
     yield "</ul>"
 
 
-def _filters(report: Report) -> Iterator[str]:
+def filters(workloads: Sequence[Workload]) -> Iterator[str]:
     """Menus for the whole page, which the script shows; each only if there is something to choose."""
     menus = {
-        "namespace": sorted({each.ref.namespace for each in report.workloads if each.ref.namespace}),
-        "cause": sorted({str(each.cause) for workload in report.workloads for each in workload.obstacles}),
+        "namespace": sorted({each.ref.namespace for each in workloads if each.ref.namespace}),
+        "cause": sorted({str(each.cause) for workload in workloads for each in workload.obstacles}),
     }
     menus = {name: values for name, values in menus.items() if len(values) > 1}
     if menus:
@@ -169,10 +188,10 @@ def _filtered(namespaces: Iterable[str], causes: Iterable[str] | None) -> str:
     return found if causes is None else f'{found} data-cause="{as_escaped(json.dumps(sorted(map(str, causes))))}"'
 
 
-def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Reference, str]) -> Iterable[str]:
+def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Reference, str], at: str) -> Iterable[str]:
     if not found:
         return
-    yield f'<h2 id="{kind}">{title}</h2><ul class="topics {kind}">'
+    yield f'<h2 id="{at}{kind}">{title}</h2><ul class="topics {kind}">'
     for each in found:
         about = _filtered((ref.namespace for ref in each.workloads), [each.cause])
         yield (
@@ -187,12 +206,12 @@ def _topics(title: str, kind: str, found: Sequence[Topic], rows: Mapping[Referen
     yield "</ul>"
 
 
-def _codes(codes: Sequence[str]) -> Iterator[str]:
+def codes(found_codes: Sequence[str]) -> Iterator[str]:
     """What the codes of the page mean: it needs no other page."""
-    if not codes:
+    if not found_codes:
         return
     yield '<h2 id="codes">Codes</h2>'
-    for code in codes:
+    for code in found_codes:
         found = CODES[code]
         yield f'<h3 id="{code.lower()}">{code}: {as_escaped(found.title)}</h3>'
         yield from (f"<p>{as_escaped(each)}</p>" for each in (found.why, found.fix) if each)

@@ -8,8 +8,13 @@ from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Re
 
 
 def as_json(report: Report) -> str:
+    return orjson.dumps(document(report), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def document(report: Report) -> dict[str, object]:
+    """The report as plain data."""
     fates = report.fates
-    document = {
+    return {
         # First, so that a reader of the beginning sees that the report is not complete.
         "problems": [dataclasses.asdict(each) for each in report.problems],
         "origin": report.origin,
@@ -41,7 +46,6 @@ def as_json(report: Report) -> str:
         "audit": _audit(report.audit),
         "notes": report.notes,
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def _devices(devices: Devices | None) -> dict[str, int] | None:

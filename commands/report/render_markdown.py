@@ -20,15 +20,15 @@ def as_markdown(report: Report) -> str:
     lines += _topics("What blocks", [each for each in found if each.blocks])
     lines += _topics("What changes", [each for each in found if not each.blocks])
     if report.steps:
-        lines += _table(tables.plan(report.steps))
+        lines += markdown_table(tables.plan(report.steps))
     if report.workloads:
-        lines += _table(tables.workloads(report.workloads))
+        lines += markdown_table(tables.workloads(report.workloads))
     if report.shadowed:
-        lines += _table(tables.shadowed(report.shadowed))
+        lines += markdown_table(tables.shadowed(report.shadowed))
     if report.audit is not None:
         lines += ["", "## Policies", "", markdown_text(tables.audit_line(report.audit))]
         if report.audit.violations:
-            lines += _table(tables.audit(report.audit))
+            lines += markdown_table(tables.audit(report.audit))
         lines += [f"- Not judged: {markdown_text(each)}" for each in report.audit.unread]
     if report.finished or report.notes:
         lines += ["", "## Notes", ""]
@@ -57,7 +57,8 @@ def _topics(title: str, found: Sequence[Topic]) -> Iterable[str]:
         yield f"  - {workloads}"
 
 
-def _table(table: Table) -> Iterable[str]:
+def markdown_table(table: Table) -> Iterable[str]:
+    """The lines of a table, with its caption."""
     yield from ("", f"## {table.caption}", "")
     yield f"| {' | '.join(table.head)} |"
     yield f"| {' | '.join('---:' if at in table.numbers else '---' for at in range(len(table.head)))} |"

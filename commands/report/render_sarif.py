@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -20,8 +20,13 @@ _JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
 
 
 def as_sarif(report: Report, line_of: LineOf, documentation: str = "") -> str:
-    log = sarif_log(list(_located(report, line_of)), report.problems, report.version, documentation)
+    log = sarif_document(report, line_of, documentation)
     return orjson.dumps(log, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def sarif_document(report: Report, line_of: LineOf, documentation: str) -> dict[str, Any]:
+    """The log as plain data."""
+    return sarif_log(list(_located(report, line_of)), report.problems, report.version, documentation)
 
 
 def _located(report: Report, line_of: LineOf) -> Iterator[Located]:

@@ -44,10 +44,10 @@ def as_text(report: Report, style: Style) -> str:
     if report.finished:
         lines += ["", f"Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended."]
     lines += ["", *(wrapped(f"Note: {each}", 0, width) for each in report.notes)] if report.notes else []
-    return "".join(f"{_clean(line, style)}\n" for line in lines)
+    return "".join(f"{clean(line, style)}\n" for line in lines)
 
 
-def _clean(text: str, style: Style) -> str:
+def clean(text: str, style: Style) -> str:
     """Printable text; line breaks of wrapping are kept. A title is painted."""
     codes = _TITLES.get(text, ())
     return style.painted("\n".join(printable(line, style.encoding) for line in text.split("\n")), *codes)
@@ -56,7 +56,7 @@ def _clean(text: str, style: Style) -> str:
 _TITLES: Final = {
     "What blocks": (BOLD, RED),
     "What changes": (BOLD, YELLOW),
-    **dict.fromkeys(("Order of migration", "Workloads", "Seen by the webhook", "Policy results"), (BOLD,)),
+    **dict.fromkeys(("Clusters", "Order of migration", "Workloads", "Seen by the webhook", "Policy results"), (BOLD,)),
 }
 
 

@@ -1,27 +1,25 @@
 """Reads the webhook's own records from a cluster: the logs of its replicas, and its Events."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from cluster.kinds.replicas import LABELS
 from cluster.resources import EVENTS, POD_LOGS, PODS
-from commands.cluster.listing import Lister, unseen
+from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.report import shadow
 from commands.report.model import Shadowed
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
-from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_server import ApiServer, Resource, loaded_object
-from runtime.raw_objects import Page, read_page
+from runtime.api_errors import ApiServerError
+
+T = TypeVar("T")
 
 _CONTAINER: Final = "webhook"
 _LINES: Final = 20_000
 """Log lines that are read of each replica: about 6 MiB."""
 _MOST_REPLICAS: Final = 16
-_TIMEOUT: Final = 60.0
 
 
 async def read_records(
-    server: ApiServer, webhook_namespace: str, namespace: str, notes: list[str]
+    reader: ClusterReader, webhook_namespace: str, namespace: str, notes: list[str]
 ) -> tuple[Shadowed, ...]:
     """What the webhook reported about pods.
 
@@ -30,52 +28,36 @@ async def read_records(
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.
     """
-    found = [*await _logged(server, webhook_namespace, notes), *await _events(server, namespace, notes)]
+    found = [*await _logged(reader, webhook_namespace, notes), *await _events(reader, namespace, notes)]
     return tuple(each for each in found if not namespace or each.namespace == namespace)
 
 
-async def _logged(server: ApiServer, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
+async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
     selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    names = [
-        str(item["metadata"]["name"])
-        for item in await _list(server, PODS, webhook_namespace, {"labelSelector": selector}, notes)
-    ]
+    pods = await reader.list(PODS, webhook_namespace, keep=_name, labelSelector=selector)
     lines: list[bytes] = []
-    for name in names[:_MOST_REPLICAS]:
+    for name in _read(pods, notes)[:_MOST_REPLICAS]:
         path = f"{PODS.path(webhook_namespace, name)}/log"
         query = {"container": _CONTAINER, "tailLines": str(_LINES)}
         try:
-            lines += (await server.request("GET", path, timeout=_TIMEOUT, query=query, accept="*/*")).splitlines()
+            log = await reader.server.request("GET", path, timeout=TIMEOUT, query=query, accept="*/*")
         except ApiServerError as error:
-            notes.append(f"shadow mode: {_why(error, POD_LOGS, webhook_namespace)}")
+            notes.append(f"shadow mode: {unseen(error, POD_LOGS, 'get', webhook_namespace)}")
+        else:
+            lines += log.splitlines()
     return shadow.of_log(lines)
 
 
-async def _events(server: ApiServer, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    ours = {"fieldSelector": f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"}
-    return shadow.of_events(await _list(server, EVENTS, namespace, ours, notes))
+async def _events(reader: ClusterReader, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
+    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
+    return shadow.of_events(_read(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes))
 
 
-async def _list(
-    server: ApiServer, resource: Resource, namespace: str, query: Mapping[str, str], notes: list[str]
-) -> list[dict[str, Any]]:
-    found: list[dict[str, object]] = []
-
-    def take(page: Page) -> None:
-        for raw in page.items or ():
-            try:
-                found.append(loaded_object(bytes(raw)))
-            except ApiAnswerError:
-                continue  # Not written by the webhook.
-
-    try:
-        await Lister(server).read(resource.path(namespace), query, read_page, take, found.clear)
-    except ApiServerError as error:
-        notes.append(f"records of the webhook: {_why(error, resource, namespace)}")
-        return []
-    return found
+def _name(item: Object) -> str:
+    return str(item["metadata"]["name"])
 
 
-def _why(error: ApiServerError, resource: Resource, namespace: str) -> str:
-    seen = unseen(error, resource, "get" if resource is POD_LOGS else "list", namespace)
-    return str(seen)
+def _read(seen: Seen[T], notes: list[str]) -> tuple[T, ...]:
+    if isinstance(seen, Unseen):
+        notes.append(f"records of the webhook: {seen}")
+    return items(seen)

@@ -10,7 +10,6 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import jsonpatch
 import orjson
 
 from commands.objects import current_versions
@@ -18,7 +17,7 @@ from commands.objects.decider import Decider
 from commands.objects.documents import Document
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_advice import advice
-from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, patched, path_steps
+from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.notices import Notice, PartDecision, Reporter
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.text_edits import Splice
@@ -34,6 +33,7 @@ from conversion.objects.made_pods import SPEC_FIELDS
 from conversion.objects.pod_places import Path, PodPlace, find_pods, path_text
 from conversion.patches.decision import Decision
 from neuron.findings import Finding, warning
+from policies.patching.json_patch import patched
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -316,16 +316,13 @@ def _apply(wanted: object, manifest: Manifest, patches: Sequence[PartDecision]) 
             write_back(_part(wanted, manifest.path), patch.made, patch.decision)
             continue
         part = _part(wanted, (*manifest.path, *patch.path))
-        # A copy: values of the patch become part of the data, and later operations may change them.
-        operations = orjson.loads(orjson.dumps(patch.decision.patch))
         before = dict(part)
-        jsonpatch.apply_patch(part, operations, in_place=True)
-        if patch.path and "metadata" in part and "metadata" not in before:
+        changed = patched(before, patch.decision.patch)
+        if patch.path and "metadata" in changed and "metadata" not in before:
             # By convention, metadata comes before the spec.
-            metadata = part.pop("metadata")
-            rest = dict(part)
-            part.clear()
-            part.update({"metadata": metadata, **rest})
+            changed = {"metadata": changed["metadata"], **changed}
+        part.clear()
+        part.update(changed)
 
 
 def _foreign(template: Template) -> Finding:
@@ -365,7 +362,7 @@ def write_back(data: Any, place: PodPlace, decision: Decision) -> None:
     owner = _at(data, place.path)
     for field in ("labels", "annotations"):
         was = (before.get("metadata") or {}).get(field) or {}  # type: ignore[attr-defined]
-        for key, value in (after.get("metadata") or {}).get(field, {}).items():  # type: ignore[attr-defined]
+        for key, value in (after.get("metadata") or {}).get(field, {}).items():
             if was.get(key) != value:
                 owner.setdefault("metadata", {}).setdefault(field, {})[key] = value
     old: Any = before["spec"]

@@ -28,8 +28,9 @@ from runtime.yaml_nodes import (
     aliases,
     anchored,
     compose,
+    write_scalar,
+    write_string,
 )
-from runtime.yaml_scalars import write_scalar, write_string
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 

@@ -1,15 +1,22 @@
 """The layout of a YAML text, and writing of new parts in the same layout.
 
 YAML libraries are not used for writing: their rules for quotes differ from kubectl's rules for reading (see
-`runtime.yaml_scalars`), and they write only whole documents.
+`runtime.yaml_nodes`), and they write only whole documents.
 """
 
 import dataclasses
 import json
 from collections.abc import Iterator
+from typing import Final
 
-from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode
-from runtime.yaml_scalars import escape_unprintable, write_scalar, write_string
+import orjson
+
+from runtime.yaml_nodes import Mapping_, Sequence_, YamlNode, escape_unprintable, write_scalar, write_string
+
+_COLUMNS: Final = 2
+"""By which orjson indents a nested value."""
+_LEVELS: Final = 256
+"""More than orjson nests."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,7 +163,25 @@ class JsonLayout:
 
     def text(self, value: object) -> str:
         """A value as JSON."""
-        return escape_unprintable(json.dumps(value, indent=self.indent, ensure_ascii=self.escapes))
+        return escape_unprintable(
+            self._indented(value) or json.dumps(value, indent=self.indent, ensure_ascii=self.escapes)
+        )
+
+    def _indented(self, value: object) -> str:
+        """The same in a third of the time, with another spelling of 1e-05; empty if orjson does not write it."""
+        if not self.indent:
+            return ""
+        try:
+            text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+        except orjson.JSONEncodeError:  # such as integers of more than 64 bits
+            return ""
+        if self.escapes and (not text.isascii() or "\x7f" in text):
+            return ""
+        # JSON has no line break in a text.
+        unit = self.deeper(1)[1:]
+        margins = [level * unit for level in range(_LEVELS)]
+        lines = [(line, line.lstrip(" ")) for line in text.split("\n")]
+        return "\n".join([margins[(len(line) - len(rest)) // _COLUMNS] + rest for line, rest in lines])
 
     def deeper(self, levels: int) -> str:
         """What stands between the values of a nested list, in place of a line break."""

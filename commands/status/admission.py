@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cluster.resources import PODS
-from commands.cluster.listing import items
+from commands.cluster.reader import items
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
 from cluster.kinds.replicas import Replica
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.cluster.rights import SECRET
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot, own_entries

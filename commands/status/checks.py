@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, Unseen, items
 from commands.cluster.rights import Rule
 from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
@@ -55,9 +55,8 @@ def _api_server(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.version, Unseen):
         yield StatusLine(API_SERVER, CheckResult.UNKNOWN, snapshot.version.why)
     else:
-        version = str(snapshot.version.get("gitVersion") or "")
-        yield _kubernetes(version)
-        yield from _faults(version)
+        yield _kubernetes(snapshot.version)
+        yield from _faults(snapshot.version)
     versions = snapshot.versions
     if isinstance(versions, Unseen):
         yield StatusLine(API_SERVER, CheckResult.UNKNOWN, versions.why)

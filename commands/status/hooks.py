@@ -15,7 +15,7 @@ from cluster.kinds.rendered_entries import (
     differences,
     read_rendered,
 )
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names

@@ -7,7 +7,7 @@ drivers whose devices its provider of AWS describes. There is none for Neuron.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from commands.cluster.listing import Object, Seen, Unseen
+from commands.cluster.reader import Object, Seen, Unseen
 from commands.status.lines import CheckResult, StatusLine, listed
 from neuron.api.fields import mapping, mappings, sequence, text
 from runtime.text import cited, named

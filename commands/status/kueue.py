@@ -12,13 +12,12 @@ from typing import Final, TypeAlias
 import yaml
 
 from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
-from commands.cluster.listing import Seen, Unseen, items, unseen
+from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items
 from commands.status.lines import CheckResult, StatusLine, listed
 from conversion.objects.queues import device_class_mappings
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
-from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
+from runtime.api_errors import ApiServerError
 from runtime.text import cited, named
 
 CHECK: Final = "Kueue"
@@ -85,22 +84,19 @@ class KueueSetup:
         return frozenset(self.mapped) if self.counts_claims and not self.refusals else frozenset()
 
 
-async def read(server: ApiServer) -> Seen[KueueSetup]:
+async def read(reader: ClusterReader) -> Seen[KueueSetup]:
     """How Kueue is set up; an empty tuple if the cluster does not have it."""
-    found: dict[Resource, Mapping[str, object]] = {CONFIG_MAPS: {}, DEPLOYMENTS: {}}
     try:
-        await server.request("GET", _GROUP, timeout=_TIMEOUT)
+        await reader.server.request("GET", _GROUP, timeout=_TIMEOUT)
     except ApiServerError as error:
-        return () if _is_missing(error) else Unseen(f"{_GROUP} cannot be read: {error}.")
-    for resource, name in ((CONFIG_MAPS, CONFIG), (DEPLOYMENTS, MANAGER)):
-        path = resource.path(NAMESPACE, name)
-        try:
-            found[resource] = loaded_object(await server.request("GET", path, timeout=_TIMEOUT), path)
-        except ApiServerError as error:
-            if _is_missing(error):
-                continue
-            return unseen(error, resource, "get", NAMESPACE)
-    return (read_setup(found[CONFIG_MAPS], found[DEPLOYMENTS]),)
+        return () if is_missing(error) else Unseen(f"{_GROUP} cannot be read: {error}.")
+    config = await reader.get(CONFIG_MAPS, NAMESPACE, CONFIG)
+    if isinstance(config, Unseen):
+        return config
+    manager = await reader.get(DEPLOYMENTS, NAMESPACE, MANAGER)
+    if isinstance(manager, Unseen):
+        return manager
+    return (read_setup(*(each[0] if each else {} for each in (config, manager))),)
 
 
 def read_setup(config: Mapping[str, object], manager: Mapping[str, object]) -> KueueSetup:
@@ -208,7 +204,3 @@ def _gates(argument: str) -> Iterator[tuple[str, bool]]:
         for each in argument.partition("=")[2].split(","):
             name, _, value = each.partition("=")
             yield name.strip(), value.strip().lower() == "true"
-
-
-def _is_missing(error: ApiServerError) -> bool:
-    return isinstance(error, StatusError) and error.code == NOT_FOUND

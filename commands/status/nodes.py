@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from checks.words.keys import unread_keys
-from commands.cluster.listing import Object, Unseen
+from commands.cluster.reader import Object, Unseen
 from commands.devices.devices import fault_text
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.offers import NODES, Offers, check_held, check_owners, check_ultraservers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
-from commands.cluster.listing import Object, Unseen, items
+from commands.cluster.reader import Object, Unseen, items
 from commands.status.lines import CheckResult, StatusLine, counted, listed
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, named

@@ -1,10 +1,9 @@
 """Reads everything that `neuron-dra status` checks."""
 
 import asyncio
-import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -31,26 +30,17 @@ from cluster.resources import (
     SERVICES,
     VALIDATING_CONFIGURATIONS,
 )
-from commands.cluster.listing import Object, Seen, Unseen, items, readable_object, unseen
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
+from commands.cluster.reader import PAGE_SIZE, ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import karpenter, kueue
 from neuron import names
-from neuron.api.fields import mapping, mappings, readable
+from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import PublishedDevice, Slice, read_slice
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION, Value, qualified
-from runtime import paging
-from runtime.api_errors import (
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-    UnreachableError,
-)
-from runtime.api_server import ApiServer, Resource, decoded, loaded_object
-from runtime.raw_objects import Page, read_page
+from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServer, loaded_object
 from runtime.served_versions import GROUP_PATH, served_versions
 
 NAME: Final = "neuron-dra"
@@ -58,15 +48,10 @@ NAME: Final = "neuron-dra"
 
 
 _TIMEOUT: Final = 15.0
-_PAGE: Final = 500
 _AT_A_TIME: Final = 8
 
 Asked: TypeAlias = tuple[Rule, str, str]
 """A rule, one of its resources and one of its verbs."""
-
-
-class NoAnswerError(Exception):
-    """The cluster does not answer, or refuses the credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +63,7 @@ class StatusSnapshot:
     Attributes:
         address: URL of the API server.
         namespace: where the webhook runs.
-        version: `/version`.
+        version: of the API server.
         versions: served versions of `resource.k8s.io`, e.g. `("v1", "v1beta2")`.
         account: user name of the webhook's ServiceAccount.
         rights: whether that account is allowed each rule.
@@ -93,7 +78,7 @@ class StatusSnapshot:
 
     address: str
     namespace: str
-    version: Object | Unseen
+    version: str | Unseen
     versions: tuple[str, ...] | Unseen
     mutating: Seen[Object] = ()
     validating: Seen[Object] = ()
@@ -136,159 +121,102 @@ def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
     return tuple(entry for each in map(own_configuration, seen) for entry in (each or {}).get("webhooks") or ())
 
 
-async def fetch(server: ApiServer, address: str, namespace: str) -> StatusSnapshot:
-    """Read everything.
+async def fetch(server: ApiServer, address: str, namespace: str, page_size: int = PAGE_SIZE) -> StatusSnapshot:
+    """Read everything, each request once: what fails now is a result.
 
     Raises:
         NoAnswerError: the cluster does not answer, or refuses the credentials.
     """
-    return await _Fetcher(server, namespace).snapshot(address)
+    reader = ClusterReader(server, timeout=_TIMEOUT, attempts=1, page_size=page_size)
+    version = await reader.version()
+    label = f"app.kubernetes.io/name={NAME}"
+    replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
+    driver = f"{label},app.kubernetes.io/component=kubelet-plugin"
+    ours = f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
+    wanted = {
+        "mutating": reader.list(MUTATING_CONFIGURATIONS, keep=whole),
+        "validating": reader.list(VALIDATING_CONFIGURATIONS, keep=whole),
+        "rendered": reader.get(CONFIG_MAPS, namespace, CONFIG_MAP),
+        "deployments": reader.list(DEPLOYMENTS, keep=whole, labelSelector=label),
+        "karpenter": reader.list(DEPLOYMENTS, keep=whole, labelSelector=karpenter.SELECTOR),
+        "daemon_sets": reader.list(DAEMON_SETS, keep=whole, labelSelector=label),
+        "service": reader.get(SERVICES, namespace, NAME),
+        "endpoint_slices": reader.list(
+            ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
+        ),
+        "secret": reader.get(SECRETS, namespace, SECRET),
+        "leases": reader.list(LEASES, namespace, keep=whole, labelSelector=replicas),
+        "device_classes": reader.list(DEVICE_CLASSES, keep=whole),
+        "published": reader.list(
+            RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
+        ),
+        "driver_pods": reader.list(PODS, keep=_pod, labelSelector=driver),
+        "nodes": reader.list(NODES, keep=_node),
+        "templates": reader.list(RESOURCE_CLAIM_TEMPLATES, keep=_Templates().read, labelSelector=ours),
+        "namespaces": reader.list(NAMESPACES, keep=_namespace),
+    }
+    fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
+    account = f"system:serviceaccount:{namespace}:{_account(fetched['deployments'], namespace)}"
+    tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
+    versions, rights, queues, probed = await asyncio.gather(
+        _versions(server), _rights(server, account, namespace), kueue.read(reader), _probe(server, fetched, tried)
+    )
+    published: Seen[_Publication] = fetched.pop("published")
+    return StatusSnapshot(
+        address,
+        namespace,
+        version,
+        versions,
+        resource_slices=published if isinstance(published, Unseen) else tuple(each.slice for each in published),
+        own_slices=frozenset(each.slice.node for each in items(published) if each.own),
+        node_checks={each.slice.node: each.faults for each in items(published) if each.faults},
+        **fetched,
+        kueue_setup=queues,
+        probed=probed,
+        probed_in=tried,
+        account=account,
+        rights=rights,
+    )
 
 
-class _Fetcher:
-    def __init__(self, server: ApiServer, namespace: str) -> None:
-        self._server = server
-        self._namespace = namespace
-        self._turns = asyncio.Semaphore(_AT_A_TIME)
+async def _probe(server: ApiServer, fetched: Mapping[str, Seen[Object]], namespace: str) -> ProbeResult | None:
+    return None if own_configuration(fetched["mutating"]) is None else await attempt(server, namespace)
 
-    async def snapshot(self, address: str) -> StatusSnapshot:
-        version = await self._first()
-        label = f"app.kubernetes.io/name={NAME}"
-        replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        here = self._namespace
-        wanted = {
-            "mutating": self._list(MUTATING_CONFIGURATIONS),
-            "validating": self._list(VALIDATING_CONFIGURATIONS),
-            "rendered": self._get(CONFIG_MAPS, CONFIG_MAP),
-            "deployments": self._list(DEPLOYMENTS, labelSelector=label),
-            "karpenter": self._list(DEPLOYMENTS, labelSelector=karpenter.SELECTOR),
-            "daemon_sets": self._list(DAEMON_SETS, labelSelector=label),
-            "service": self._get(SERVICES, NAME),
-            "endpoint_slices": self._list(ENDPOINT_SLICES, here, labelSelector=f"kubernetes.io/service-name={NAME}"),
-            "secret": self._get(SECRETS, SECRET),
-            "leases": self._list(LEASES, here, labelSelector=replicas),
-            "device_classes": self._list(DEVICE_CLASSES),
-            "published": self._list(
-                RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
-            ),
-            "driver_pods": self._list(
-                PODS, keep=_pod, labelSelector=f"{label},app.kubernetes.io/component=kubelet-plugin"
-            ),
-            "nodes": self._list(NODES, keep=_node),
-            "templates": self._list(
-                RESOURCE_CLAIM_TEMPLATES,
-                keep=_Templates().read,
-                labelSelector=f"{names.LABEL_MANAGED_BY}={names.MANAGER}",
-            ),
-            "namespaces": self._list(NAMESPACES, keep=_namespace),
-        }
-        fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
-        account = f"system:serviceaccount:{here}:{_account(fetched['deployments'], here)}"
-        tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
-        versions, rights, queues, probed = await asyncio.gather(
-            self._versions(), self._rights(account), kueue.read(self._server), self._probe(fetched["mutating"], tried)
-        )
-        published: Seen[_Publication] = fetched.pop("published")
-        slices = published if isinstance(published, Unseen) else tuple(each.slice for each in published)
-        own = frozenset(each.slice.node for each in items(published) if each.own)
-        found = {each.slice.node: each.faults for each in items(published) if each.faults}
-        return StatusSnapshot(
-            address,
-            here,
-            version,
-            versions,
-            resource_slices=slices,
-            own_slices=own,
-            node_checks=found,
-            **fetched,
-            kueue_setup=queues,
-            probed=probed,
-            probed_in=tried,
-            account=account,
-            rights=rights,
-        )
 
-    async def _probe(self, mutating: Seen[Object], namespace: str) -> ProbeResult | None:
-        return None if own_configuration(mutating) is None else await attempt(self._server, namespace)
+async def _versions(server: ApiServer) -> tuple[str, ...] | Unseen:
+    try:
+        return await served_versions(server, _TIMEOUT)
+    except ApiServerError as error:
+        return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
-    async def _first(self) -> Object | Unseen:
-        try:
-            return await self._read("GET", "/version")
-        except (UnreachableError, ApiAnswerError) as error:
-            raise NoAnswerError(f"{error}.") from error
-        except StatusError as error:
-            if error.code == UNAUTHORIZED:
-                raise NoAnswerError("the API server does not accept these credentials.") from error
-            return Unseen(f"/version cannot be read: {error}.")
 
-    async def _versions(self) -> tuple[str, ...] | Unseen:
-        try:
-            async with self._turns:
-                return await served_versions(self._server, _TIMEOUT)
-        except ApiServerError as error:
-            return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
+async def _rights(server: ApiServer, account: str, namespace: str) -> Mapping[Asked, bool] | Unseen:
+    asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
+    turns = asyncio.Semaphore(_AT_A_TIME)
+    try:
+        answers = await asyncio.gather(*(_may(server, turns, account, namespace, each) for each in asked))
+    except ApiServerError as error:
+        return unseen(error, ACCESS_REVIEWS, "create")
+    return dict(zip(asked, answers, strict=True))
 
-    async def _list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        keep: Callable[[Any], Any] = lambda item: item,
-        **query: str,
-    ) -> Seen[Any]:
-        """What `keep` returns for each object; one page at a time is in memory."""
 
-        async def fetch(asked: Mapping[str, str]) -> Page:
-            return decoded(read_page, await self._content("GET", resource.path(namespace), query=asked))
-
-        found: list[Any] = []
-        try:
-            async with contextlib.aclosing(paging.pages(fetch, query, _PAGE)) as listed:
-                async for page in listed:
-                    # Tenants choose what is in their objects: one that no parser accepts is left out.
-                    found += readable(filter(None, map(readable_object, page.items or ())), keep)
-        except ApiServerError as error:
-            return unseen(error, resource, "list", namespace)
-        return tuple(found)
-
-    async def _get(self, resource: Resource, name: str) -> Seen[Object]:
-        try:
-            return (await self._read("GET", resource.path(self._namespace, name)),)
-        except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == NOT_FOUND:
-                return ()
-            return unseen(error, resource, "get", self._namespace)
-
-    async def _rights(self, account: str) -> Mapping[Asked, bool] | Unseen:
-        asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
-        try:
-            answers = await asyncio.gather(*(self._may(account, each) for each in asked))
-        except ApiServerError as error:
-            return unseen(error, ACCESS_REVIEWS, "create", "")
-        return dict(zip(asked, answers, strict=True))
-
-    async def _may(self, account: str, asked: Asked) -> bool:
-        rule, resource, verb = asked
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self._namespace}", "system:authenticated"]
-        wanted = {"group": rule.group, "resource": resource, "verb": verb}
-        if rule.own:
-            wanted["namespace"] = self._namespace
-        if rule.names:
-            wanted["name"] = rule.names[0]
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
-        }
-        answer = await self._read("POST", ACCESS_REVIEWS.path(), body=body)
-        return bool((answer.get("status") or {}).get("allowed"))
-
-    async def _read(self, method: str, path: str, **options: object) -> dict[str, Any]:
-        return loaded_object(await self._content(method, path, **options), path)
-
-    async def _content(self, method: str, path: str, **options: Any) -> bytes:
-        async with self._turns:
-            return await self._server.request(method, path, timeout=_TIMEOUT, **options)
+async def _may(server: ApiServer, turns: asyncio.Semaphore, account: str, namespace: str, asked: Asked) -> bool:
+    rule, resource, verb = asked
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    wanted = {"group": rule.group, "resource": resource, "verb": verb}
+    if rule.own:
+        wanted["namespace"] = namespace
+    if rule.names:
+        wanted["name"] = rule.names[0]
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
+    }
+    path = ACCESS_REVIEWS.path()
+    async with turns:
+        answer = loaded_object(await server.request("POST", path, timeout=_TIMEOUT, body=body), path)
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 # --- what is kept of the objects of long lists ------------------------------------------------------------------------

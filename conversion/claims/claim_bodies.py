@@ -7,6 +7,7 @@ from typing import Any
 from conversion.claims import selectors
 from conversion.claims.alternatives import Alternative, Merged
 from conversion.claims.instance_fit import DeviceConfig, Serving, group_of
+from conversion.claims.layout import share_of
 from conversion.claims.pieces import Division
 from neuron import names
 
@@ -27,6 +28,7 @@ class Body:
         """Args: `division` of `merged`; `by_type`: whether all requests must select instance types."""
         self._alternatives = merged.alternatives
         self._ties = merged.ties
+        self._layouts = [each.layout for each in servings]
         self._sets_lnc = servings[0].sets_lnc
         self._config = config
         self._device_class = device_class
@@ -67,14 +69,21 @@ class Body:
             parts = [f"us{self._config.ultraserver_mode}"]
         else:
             parts = [
-                "or".join(dict.fromkeys(_summary(each) for each in self._alternatives[identity]))
+                "or".join(dict.fromkeys(self._size(identity)))
                 for identity in self._names
+                if not self._layouts[0].has_rest(share_of(identity))
             ]
         if self._config.lnc is not None:
             parts.append(f"lnc{self._config.lnc}")
         if self._config.efa is not None:
             parts.append(f"efa{self._config.efa.count}")
         return "-".join(parts)
+
+    def _size(self, identity: int) -> list[str]:
+        """Devices or cores of a container, for each alternative or type."""
+        if self._layouts[0].has_rest(identity):
+            return [str(each.size((identity, share_of(identity)))) for each in self._layouts]
+        return [_summary(each) for each in self._alternatives[identity]]
 
     def _interfaces(self) -> list[dict[str, object]]:
         efa = self._config.efa

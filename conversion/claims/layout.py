@@ -16,7 +16,7 @@ EXTRA = -1
 
 
 def share_of(index: int) -> int:
-    """Id of the request for the cores that a container gets beside whole devices."""
+    """Id of the request for what a container gets beside its first one: cores, or the rest of a run."""
     return EXTRA - 1 - index
 
 
@@ -51,6 +51,10 @@ class Layout:
     def total(self) -> int:
         """Devices of the pod, shared ones included."""
         return sum(self.counts.values()) + len(self.shares)
+
+    def has_rest(self, identity: int) -> bool:
+        """Whether the devices of a container are in two requests: this one, and `share_of` it."""
+        return identity >= 0 and share_of(identity) in self.counts
 
     def size(self, use: Sequence[int]) -> int:
         """Devices in a set of requests, shared ones included."""

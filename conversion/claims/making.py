@@ -24,7 +24,8 @@ from conversion.claims.instance_fit import (
     tied,
     too_many_requests,
 )
-from conversion.claims.planning import Plan, plan, plan_in_one_place
+from conversion.claims.layout import share_of
+from conversion.claims.planning import Plan, plan, plan_in_halves, plan_in_one_place
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
@@ -205,7 +206,7 @@ def _make(
         size = group_of(servings[0])
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
-    planned = plan(servings, config)
+    planned = plan_in_halves(servings, config) or plan(servings, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         whole = _whole_devices(servings, asks, config, unconnected=unconnected)
@@ -339,6 +340,8 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     """
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
+    if any(map(first.layout.has_rest, first.layout.counts)):
+        return True
     together = any(use and len(use) > 1 for use in first.layout.uses)
     several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
     if together and several and len(merged.servings) > 1:
@@ -417,11 +420,13 @@ def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
     for serving in merged.servings:
         for identity, count in serving.layout.counts.items():
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
-            sets = _sets_of(serving, identity, count)
+            halved = serving.layout.has_rest(identity)
+            sets = _sets_of(serving, identity, serving.layout.size((identity, share_of(identity))) if halved else count)
             options = merged.options(serving, identity)
             if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
-            tried = {mask(option.ids) for option in options} | {run for option in options for run, _ in option.places}
+            tried = {mask(option.ids) for option in options}
+            tried |= {run | other if halved else run for option in options for run, other in option.places}
             untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
             if untried:
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count

@@ -250,9 +250,11 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
     if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
         yield alternatives
         return
+    # Each part chooses alone. Parts for two types would not continue each other on a node that both could match.
+    several = [dataclasses.replace(each, typed=each.typed or len(alternatives) > 1) for each in alternatives]
     for start in range(0, count, size):
         positions = range(start, min(start + size, count))
-        yield tuple(_at(alternative, found, positions) for alternative, found in zip(alternatives, places, strict=True))
+        yield tuple(_at(alternative, found, positions) for alternative, found in zip(several, places, strict=True))
 
 
 def _at(
@@ -424,6 +426,11 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     places = ways = 0
     kind: object = None
     for option, constraints in binding:
+        runs = len({run for run, _ in option.places})
+        if runs and not constraints:
+            places += runs
+            ways = max(ways, 1)
+            continue
         if not constraints:
             places += 1
             ways = max(ways, math.comb(len(option.ids) or devices, count))
@@ -431,8 +438,8 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)
         first = number == 0 and members[0] == min(members, key=order.index) == identity
-        if option.places:
-            places += len(option.places)
+        if runs:
+            places += runs
             ways = max(ways, 1)
         elif first:
             places += max(1, devices // group) if group else devices

@@ -94,7 +94,10 @@ def arrange(
     if entry.line is not None:
         beside = all(
             len(each.requests) == 2
-            and may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests)) > 0
+            and (
+                layout.has_rest(max(each.requests))
+                or may_be_beside(entry, *(layout.size((identity,)) for identity in each.requests)) > 0
+            )
             for each in connected_sets
         )
         found = _consecutive(entry, entry.line, layout, connected_sets) if beside else None
@@ -288,6 +291,19 @@ def _consecutive(
     for each in connected_sets:
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
+        if layout.has_rest(first):
+            run = neighbours.halves(line, layout.size((first, second)))
+            if run is None:
+                continue  # all devices of the node
+            options[first] = tuple(Option(run.size, places=_masks(each.places)) for each in run.halves)
+            options[second] = tuple(
+                Option(layout.counts[second], ids=tuple(sorted((*one, *other))), places=_whole(len(one), (one, other)))
+                for one, other in run.rests
+            )
+            for position, half in enumerate(run.halves):
+                apart = tuple((second, place) for place in half.apart)
+                ties.append(AttributeTie(half.attribute, ((first, position), *apart)))
+            continue
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
         options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
         for position, alternative in enumerate(found):

@@ -5,7 +5,7 @@ Alternatives are left out, the last first, until the search is short enough (`ne
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from conversion.claims import work
@@ -13,8 +13,16 @@ from conversion.claims.alternatives import Merged, TooMany, merge
 from conversion.claims.instance_fit import DeviceConfig, Serving
 from conversion.claims.layout import EXTRA, share_of
 from conversion.claims.pieces import Division, divide, divide_with_interfaces
-from conversion.claims.placement_options import Arrangement, in_one_place, one_after_the_other, shares_in_one_place
+from conversion.claims.placement_options import (
+    Arrangement,
+    ConnectedSet,
+    arrange,
+    in_one_place,
+    one_after_the_other,
+    shares_in_one_place,
+)
 from neuron import names
+from neuron.hardware import neighbours
 
 _FEWER: Final = (1, 2, 3, 4, 5, 6)
 """Alternatives of a request, where 8 cost too much."""
@@ -142,6 +150,63 @@ def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan
     return plan(fixed, config)
 
 
+def plan_in_halves(servings: Sequence[Serving], config: DeviceConfig) -> Plan | None:
+    """A plan where runs of more than half of a ring are two requests each, so that they can start anywhere.
+
+    Returns:
+        None if there are no such runs, if a type cannot divide its request, or if the search costs too much. All
+        alternatives are listed: the constraints that keep the two requests together count on it.
+    """
+    sizes = {
+        identity: run.size
+        for serving in servings
+        if serving.entry.line is not None and serving.entry.windows and config.divides
+        for identity, count in serving.layout.counts.items()
+        if (run := neighbours.halves(serving.entry.line, count)) is not None
+    }
+    divided = [each for serving in servings if (each := _in_halves(serving, sizes)) is not None] if sizes else []
+    if len(divided) < len(servings) or len({each.layout.uses for each in divided}) > 1:
+        return None
+    planned = plan(divided, config, 1)
+    if not isinstance(planned, Plan) or not planned.division.affordable:
+        return None
+    listed = len(planned.merged.servings) == len(divided) and all(
+        len(planned.merged.options(each, identity)) == len(options)
+        for each in divided
+        for identity, options in each.arrangement.options.items()
+    )
+    return planned if listed else None
+
+
+def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
+    """The serving with two requests for each of these; None if it is served in one only.
+
+    Args:
+        sizes: devices of the first of the two, by request id, on a ring. On types with device groups the two are in one
+            group, and any division is as good.
+    """
+    entry, layout = serving.entry, serving.layout
+    counts = dict(layout.counts)
+    uses = layout.uses
+    sets = {each.requests: each for each in serving.connected_sets}
+    for identity, size in sizes.items():
+        count, pair = counts.get(identity, 0), (identity, share_of(identity))
+        line, together = entry.line, any(identity in use and len(use) > 1 for use in uses)
+        runs = line is not None and count < line.devices and neighbours.halves(line, count) is None
+        if runs or together or count < 2 or identity < 0:
+            return None
+        counts[identity] = min(size, count - 1)
+        counts[pair[1]] = count - counts[identity]
+        uses = tuple(pair if use == (identity,) else use for use in uses)
+        alone = sets.pop((identity,), None)
+        sets[pair] = ConnectedSet(pair, None if alone is None else alone.group)
+    divided = dataclasses.replace(layout, counts=counts, uses=uses)
+    arrangement = arrange(entry, divided, tuple(sets.values()))
+    if arrangement.fixed:
+        return None
+    return dataclasses.replace(serving, layout=divided, connected_sets=tuple(sets.values()), arrangement=arrangement)
+
+
 def _each(change: Callable[[Serving], Arrangement | None], servings: Sequence[Serving]) -> list[Serving]:
     """The servings with other arrangements. What types of one arrangement have in common is arranged once."""
     changed: dict[object, Arrangement | None] = {}
@@ -169,14 +234,13 @@ def ordered(serving: Serving) -> tuple[int, ...]:
     """Request ids in the order of the claim.
 
     Connected requests first, the largest first: the allocator searches depth first. With single devices first,
-    backtracking on a fragmented node took seconds. A share follows the devices beside which it is.
+    backtracking on a fragmented node took seconds. What is beside other devices follows them.
     """
     layout = serving.layout
     spanned = {identity for each_set in serving.connected_sets for identity in each_set.requests}
     spanned |= {identity for identity, count in layout.counts.items() if serving.entry.line and count > 1}
     leader = {identity: identity for identity in (*layout.counts, *layout.shares)}
-    if layout.shares:
-        leader |= {share_of(identity): identity for identity in layout.counts}
+    leader |= {share_of(identity): identity for identity in layout.counts if identity >= 0}
 
     def rank(identity: int) -> tuple[bool, int, bool, int, int]:
         count = layout.counts.get(identity, 0)
@@ -185,6 +249,6 @@ def ordered(serving: Serving) -> tuple[int, ...]:
     return tuple(
         sorted(
             (*layout.counts, *layout.shares),
-            key=lambda identity: (rank(leader[identity]), identity not in layout.counts),
+            key=lambda identity: (rank(leader[identity]), identity != leader[identity]),
         )
     )

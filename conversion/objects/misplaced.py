@@ -44,9 +44,9 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
 def _beside(path: Sequence[str | int], owner: Mapping[str, object], known: Sequence[str]) -> Iterator[Finding]:
     """Fields of a mapping, other than the known ones, that name a legacy resource."""
     for field, value in owner.items():
-        if field in known or not isinstance(value, Mapping):
+        if field in known or not (amounts := mapping(value)):
             continue
-        inner = [value, *map(mapping, value.values())]
+        inner = [amounts, *map(mapping, amounts.values())]
         resource = next((found for each in inner for found in _legacy(each)), "")
         if resource:
             yield _unread(path, field, resource)

@@ -98,7 +98,8 @@ def _is_below(path: str, outer: str) -> bool:
 def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> Iterator[PodPlace]:
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _search((*path, index), item, None)
+            if isinstance(item, dict | list):
+                yield from _search((*path, index), item, None)
     if not isinstance(value, dict):
         return
     is_spec = isinstance(value.get("containers"), list) and any(map(_is_container, value["containers"]))
@@ -109,7 +110,7 @@ def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> I
             continue
         if name.startswith("resources") and _asks(item):
             yield resources_place((*path, name), str(value.get("name") or (path[-1] if path else "main")), item)
-        else:
+        elif isinstance(item, dict | list):
             yield from _search((*path, name), item, value)
 
 

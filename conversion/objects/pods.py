@@ -191,7 +191,7 @@ class Container(Struct, frozen=True):
     @property
     def has_env(self) -> bool:
         """Whether `env` is a list, so that a patch can append to it."""
-        return bytes(self.env) not in _EMPTY
+        return self.env is not ABSENT and bytes(self.env) not in _EMPTY
 
     @property
     def variables(self) -> list[str]:
@@ -248,13 +248,12 @@ class Container(Struct, frozen=True):
 
     def shape(self) -> Hashable:
         """Everything that a decision depends on, without the name."""
-        env = bytes(self.env)
         variables: tuple[object, ...] = ()
         if self.may_set_variables:
             variables = (self.core_variables, tuple(self.logical_neuron_cores.items()), self.device_variables)
         resources = bytes(self.resources)
         asked = _converted_amounts(resources) if len(resources) <= _ORDINARY else resources
-        return (asked, env not in _EMPTY, variables, self.restartPolicy)
+        return (asked, self.has_env, variables, self.restartPolicy)
 
 
 _NO_QUEUES: Final = (None,) * 4
@@ -489,10 +488,10 @@ class Pod(Struct, frozen=True):
         spec = self.spec
         return (
             self.metadata,
-            bytes(spec.nodeSelector),
-            bytes(spec.affinity),
-            bytes(spec.tolerations),
-            bytes(spec.resourceClaims),
+            spec.nodeSelector is not ABSENT and bytes(spec.nodeSelector),
+            spec.affinity is not ABSENT and bytes(spec.affinity),
+            spec.tolerations is not ABSENT and bytes(spec.tolerations),
+            spec.resourceClaims is not ABSENT and bytes(spec.resourceClaims),
             self.host_devices,
             spec.schedulerName,
             spec.nodeName,

@@ -6,9 +6,8 @@ import math
 import pytest
 
 from kubecel.budget import Budget
-from kubecel.checking.unify import Unifier
 from kubecel.errors import CelRuntimeError
-from kubecel.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, list_of, map_of
+from kubecel.types import BOOL, DYN, INT, LIST, MAP, NULL, STRING, UINT, Type, Unifier, list_of, map_of
 from kubecel.values import BoolKey, Duration, UInt, equal, kind_of
 from kubecel_tests.evaluating import frozen_clock, value
 

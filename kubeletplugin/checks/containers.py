@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kubeletplugin.checks.readings import ClaimContainer, container_nodes
 from kubeletplugin.discover.processes import ContainerProcess, Processes
-from kubeletplugin.ports import ClaimReader, KubeError, UsageUnknownError
+from kubeletplugin.ports import JsonObject, KubeError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.pod_resources import UsedDevice
 from kubeletplugin.prepare.usage import Usage
@@ -26,14 +26,14 @@ class ContainerLooks:
     def __init__(
         self,
         claims: Callable[[], Awaitable[Mapping[str, PreparedClaim]]],
-        objects: ClaimReader,
+        read_claim: Callable[[str, str], Awaitable[JsonObject | None]],
         usage: Usage,
         processes: Processes,
         proc_root: Path,
     ) -> None:
-        """`claims` returns the prepared claims by UID."""
+        """`claims` returns the prepared claims by UID; `read_claim`, the object of a namespace and name."""
         self._claims = claims
-        self._objects = objects
+        self._read_claim = read_claim
         self._usage = usage
         self._processes = processes
         self._proc_root = proc_root
@@ -90,7 +90,7 @@ class ContainerLooks:
     async def _pods_of(self, claim: PreparedClaim) -> Mapping[str, str]:
         """The UIDs of the pods for which the claim is reserved, by name."""
         if claim.uid not in self._pods:
-            body = await self._objects.claim(claim.namespace, claim.name)
+            body = await self._read_claim(claim.namespace, claim.name)
             users = mappings(mapping((body or {}).get("status")).get("reservedFor"))
             self._pods = {**self._pods, claim.uid: {str(each.get("name")): str(each.get("uid")) for each in users}}
         return self._pods[claim.uid]

@@ -227,16 +227,11 @@ def _kind(mode: int) -> str:
 
 def _device_files(root: Path, index: int) -> DeviceFiles:
     directory = root / sysfs.DEVICES / f"neuron{index}"
-    found, closed = {}, {}
-    for name, path in sysfs.files_by_name(directory).items():
-        shown = os.path.relpath(path, directory)
-        if os.access(path, os.R_OK):
-            found[name] = shown
-        else:
-            closed[name] = shown
-    use = core_use.use_files(directory)
-    told = [*next(iter(use.cores.values()), {}).items(), *use.device.items()]
-    return DeviceFiles(index, found, closed, {name: os.path.relpath(path, directory) for name, path in told})
+    paths = sysfs.files_by_name(directory)
+    shown = {name: os.path.relpath(path, directory) for name, path in paths.items()}
+    found = {name: path for name, path in shown.items() if os.access(paths[name], os.R_OK)}
+    closed = {name: path for name, path in shown.items() if name not in found}
+    return DeviceFiles(index, found, closed, {name: shown[name] for name in core_use.FILES if name in shown})
 
 
 def _test_write(folder: Path) -> TrialWrite:

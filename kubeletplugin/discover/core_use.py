@@ -24,6 +24,9 @@ BUSY: Final = "nc_time_in_use"
 POWER: Final = "utilization"
 """`status,time,least,most,average` of the last minute, in percent of the device's largest power."""
 
+FILES: Final = (MEMORY, DRIVER_MEMORY, BUSY, POWER)
+"""Names of the files of a device's first core, and of the device."""
+
 _CORE: Final = re.compile(r"neuron_core([0-9]{1,3})", re.ASCII)
 _POWER_FIELDS: Final = 5
 _WRAPPED: Final = 1 << 63

@@ -117,16 +117,7 @@ class Processes:
             NoProcessesError: the host's processes are not visible.
             UsageUnknownError: they cannot be read, or it took too long.
         """
-        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=environment)
-        try:
-            found = tuple(scan.run())
-        except OSError as error:
-            raise UsageUnknownError(f"the processes of the node cannot be listed: {error}") from error
-        if not scan.of_the_host:
-            raise NoProcessesError(
-                f"{self._root} does not show the processes of the node: mount the host's /proc and set --proc-root"
-            )
-        return found
+        return self._look(_Scan.run, environment=environment)
 
     def containers(self) -> tuple[ContainerProcess, ...]:
         """The containers of the kubelet's pods. Blocks. Raises as `scan`."""
@@ -140,14 +131,16 @@ class Processes:
         """
         return self._look(_Scan.opened)
 
-    def _look(self, read: "Callable[[_Scan], Iterator[_T]]") -> tuple[_T, ...]:
-        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=False)
+    def _look(self, read: "Callable[[_Scan], Iterator[_T]]", *, environment: bool = False) -> tuple[_T, ...]:
+        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=environment)
         try:
             found = tuple(read(scan))
         except OSError as error:
             raise UsageUnknownError(f"the processes of the node cannot be listed: {error}") from error
         if not scan.of_the_host:
-            raise NoProcessesError(f"{self._root} does not show the processes of the node")
+            raise NoProcessesError(
+                f"{self._root} does not show the processes of the node: mount the host's /proc and set --proc-root"
+            )
         if not found and scan.denied:
             raise UsageUnknownError(f"{scan.denied} processes cannot be looked at (capability SYS_PTRACE)")
         return found

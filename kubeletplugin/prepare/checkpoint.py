@@ -37,8 +37,7 @@ class Share:
         id: `shareID` of the allocation.
         cores: physical cores, numbered from 0 on the device; None for all of them: a whole device.
         logical_neuron_core: physical cores of one logical core, which all claims on the device agree on.
-        certain: False if the state was lost and the cores were assigned again: the claim's containers may have been
-            started with other cores of the device.
+        certain: False if the state was lost and nothing tells the cores: the claim holds all of them.
     """
 
     id: str
@@ -74,6 +73,11 @@ class PreparedDevice:
     def cores(self) -> tuple[int, ...] | None:
         """Physical cores that the claim holds of the device; None for all."""
         return None if self.share is None else self.share.cores
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the claim has a part of the device, and it is lost which."""
+        return self.share is not None and not self.share.certain
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -80,21 +80,17 @@ class Others:
 
     Attributes:
         claims: all of them; an older state of the claim itself is among them, if it was prepared before.
-        known: False while claims may be missing, because a damaged state is not restored yet.
-        restoring: whether the claim is restored from the API server: its containers may run already.
         number: of this preparation.
     """
 
     claims: Collection[PreparedClaim] = ()
-    known: bool = True
-    restoring: bool = False
     number: int = 1
 
     def hold(self, claim: PreparedClaim) -> bool:
         """Whether other claims are known to hold any device of this one; shares of one device hold parts of it."""
         pairs = ((mine, each) for mine in claim.devices for index in mine.indices for each, _ in self.on(claim, index))
         return any(
-            each.share is None or (each.share.certain and (each.cores is None or mine.share is None))
+            each.share is None or (not each.in_doubt and (each.cores is None or mine.share is None))
             for mine, each in pairs
         )
 
@@ -107,15 +103,10 @@ class Others:
                 if not device.admin_access and index in device.indices:
                     yield device, other
 
-    def before(self, claim: AllocatedClaim, device: str, share_id: str) -> Share:
-        """The same share as the claim itself had it; an empty one if it had none.
-
-        It is in doubt if the claim was restored from a kubelet that does not tell shares.
-        """
-        mine = [each for other in self.claims if other.uid == claim.uid for each in other.devices]
-        found = (each.share for each in mine if each.share is not None and each.share.id == share_id)
-        untold = any(each.share is None and each.device == device and not each.admin_access for each in mine)
-        return next(found, Share(share_id, (), certain=not untold))
+    def before(self, claim: AllocatedClaim, share_id: str) -> tuple[int, ...]:
+        """The cores of the same share, as the claim itself had them; none if it had it not."""
+        mine = (each.share for other in self.claims if other.uid == claim.uid for each in other.devices)
+        return next((share.cores or () for share in mine if share is not None and share.id == share_id), ())
 
 
 _SHARED_DEVICE: Final = tuple(field.name for field in dataclasses.fields(AllocatedDevice))
@@ -220,22 +211,19 @@ def _refuse_overlaps(
         for index in device.indices:
             for held, other in others.on(claim, index):
                 if held.cores is None or amount is None:
-                    if held.share is not None and not held.share.certain:
-                        raise _lost_cores(device, other)
+                    if held.in_doubt:
+                        raise DeviceHeldError(
+                            f"Device {device.device} is shared with ResourceClaim {other}, and the driver lost which "
+                            "of its cores that claim uses. No other claim gets cores of this device until the pods of "
+                            "that claim have ended.",
+                            other,
+                        )
                     raise DeviceHeldError(
                         f"Device {device.device} is still prepared for ResourceClaim {other} as {held.device}. It "
                         "becomes free when the kubelet has stopped the pod that used it; the kubelet tries again by "
                         "itself.",
                         other,
                     )
-
-
-def _lost_cores(device: PreparedDevice, other: PreparedClaim) -> DeviceHeldError:
-    return DeviceHeldError(
-        f"Device {device.device} is shared with ResourceClaim {other}, and the driver lost which of its cores that "
-        "claim uses. No other claim gets cores of this device until the pods of that claim have ended.",
-        other,
-    )
 
 
 def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> dict[str, dict[str, str]]:
@@ -323,19 +311,11 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
         )
     held = [*others.on(claim, index), *((each, None) for each in wanted.mine)]
     _refuse_another_size(device, lnc, held)
-    if not others.known:
-        raise DeviceHeldError(
-            f"Device {device.device} is shared, and the driver still restores which cores are in use, because its "
-            "state was damaged. The kubelet tries again by itself."
-        )
-    doubtful = next((other for each, other in held if each.share is not None and not each.share.certain), None)
-    if doubtful is not None and not others.restoring:
-        raise _lost_cores(device, doubtful)
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
-    before = others.before(claim, device.device, share_id)
-    if before.cores is not None and len(before.cores) == wanted.amount and not taken.intersection(before.cores):
-        return dataclasses.replace(before, logical_neuron_core=lnc)
+    before = others.before(claim, share_id)
+    if len(before) == wanted.amount and not taken.intersection(before):
+        return Share(share_id, before, lnc)
     chosen = cores.assign(all_cores, wanted.amount, lnc, taken, wanted.side)
     if chosen is None:
         holders = ", ".join(sorted({str(other) for _, other in held if other is not None})) or "this claim"
@@ -346,10 +326,7 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
             # One that has ended first: it can be released at once.
             max((other for _, other in held if other is not None), key=lambda other: other.has_ended, default=None),
         )
-    # Its containers may have been started with other cores, before the state was lost.
-    chosen_before = others.restoring or not before.certain
-    certain = not chosen_before or (doubtful is None and wanted.amount == all_cores - len(taken))
-    return Share(share_id, chosen, lnc, certain)
+    return Share(share_id, chosen, lnc)
 
 
 def core_size(claim: AllocatedClaim, request: str, view: NodeView) -> int:

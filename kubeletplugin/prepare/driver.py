@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
+from kubeletplugin.api_store import ApiStore
 from kubeletplugin.clock import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import ClaimReader, JsonObject, KubeError, NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.holds import Hold, Holds
@@ -71,7 +72,7 @@ class NodeClaims:
     """
 
     preparer: Preparer
-    objects: ClaimReader
+    objects: ApiStore
     view: Callable[[], NodeView]
     pool: str
     usage: Usage
@@ -104,12 +105,23 @@ class Driver:
         self.observer: ClaimObserver | None = None
         self.holds: Final = Holds()
         self.refusals = 0
+        self._calls = 0
         # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
 
     def close(self) -> None:
         """Wait for running operations."""
         self._state_thread.shutdown()
+
+    async def finish_calls(self) -> None:
+        """Wait until no call of the kubelet runs, up to `HELD_SECONDS`.
+
+        A kubelet that sees that the driver's registration socket has gone closes its connection: a call that waits for
+        a device would fail, and its pod would wait for the kubelet's next attempt.
+        """
+        until = self._clock.monotonic() + HELD_SECONDS
+        while self._calls and self._clock.monotonic() < until:
+            await self._clock.sleep(_FIRST_LOOK)
 
     async def prepare(self, claims: Iterable[ClaimReference], budget: float = CALL_BUDGET) -> dict[str, PrepareResult]:
         """Prepare claims.
@@ -189,9 +201,13 @@ class Driver:
     ) -> dict[str, PrepareResult]:
         unique = {claim.uid: claim for claim in claims}
         calls = (self._one(claim, operation, handle) for claim in unique.values())
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        if unique:
-            await self.count()
+        self._calls += 1
+        try:
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            if unique:
+                await self.count()
+        finally:
+            self._calls -= 1
         return {
             uid: _unexpected(uid, operation, result) if isinstance(result, BaseException) else result
             for uid, result in zip(unique, results, strict=True)

@@ -33,12 +33,10 @@ class Told:
     Attributes:
         containers: what runs, with its variables.
         by_status: variables in `status.devices`, by UID. Everything that may write this status can choose them.
-        complete: whether all containers are known.
     """
 
     containers: tuple[ProcessUse, ...] = ()
     by_status: Mapping[str, Variables] = dataclasses.field(default_factory=dict)
-    complete: bool = False
 
     def named(self, uid: str) -> Iterator[tuple[ProcessUse, ClaimFile]]:
         """The containers that name a claim, and how; the last preparation last."""
@@ -58,10 +56,6 @@ class Told:
     def rank(self, uid: str) -> tuple[bool, bool]:
         """The order in which claims are restored, best known first."""
         return not any(self.named(uid)), uid not in self.by_status
-
-    def may_run(self, uid: str) -> bool:
-        """Whether containers of the claim may run."""
-        return not self.complete or any(self.named(uid))
 
     def number(self, claim: PreparedClaim) -> int | None:
         """The preparation of a restored claim: that of the containers that have its devices and cores."""

@@ -64,7 +64,10 @@ class PodResources:
             UsageUnknownError: the kubelet does not answer.
         """
         if not self._socket.exists():
-            raise NoKubeletError(f"the kubelet's socket {self._socket} does not exist")
+            raise NoKubeletError(
+                f"the kubelet's socket {self._socket} does not exist: mount its directory and set "
+                "--pod-resources-socket"
+            )
         options = [("grpc.max_receive_message_length", _LONGEST_ANSWER), ("grpc.enable_http_proxy", 0)]
         async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             ask = channel.unary_unary(

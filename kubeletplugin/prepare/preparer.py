@@ -18,7 +18,6 @@ from kubeletplugin.prepare.checkpoint import (
     CheckpointStore,
     DamagedCheckpointError,
     PreparedClaim,
-    PreparedDevice,
     difference,
     uid_before,
 )
@@ -118,16 +117,17 @@ class Preparer:
                 with contextlib.suppress(OSError):
                     self._store.save(checkpoint.with_claim(prepared))
             else:
-                if before is not None and before.allocation:
-                    # It was allocated again, so no pod has a right to what it had; but containers may run on.
+                if before is not None and not _is_restored_as(before, claim, view):
+                    # It was allocated again, or it was restored without its cores: what its containers have is held
+                    # until they have ended.
                     self._specs.remove(claim.uid)
-                    checkpoint = checkpoint.ended(claim.uid)
+                    checkpoint, before = checkpoint.ended(claim.uid), None
                     self._store.save(checkpoint)
-                known, number = not checkpoint.incomplete, checkpoint.count
-                prepared = decide(claim, view, Others(tuple(checkpoint.claims.values()), known, number=number))
+                others = Others(tuple(checkpoint.claims.values()), number=checkpoint.count)
+                prepared = decide(claim, view, others)
                 if checkpoint.incomplete:
                     _refuse_unknown(prepared)
-                if before is not None and not before.allocation:
+                if before is not None:
                     # The containers of a claim that was restored in part run already.
                     prepared = dataclasses.replace(prepared, number=before.number)
                 self._store.save(checkpoint.with_claim(prepared))
@@ -188,16 +188,16 @@ class Preparer:
 
     def complete(
         self,
+        running: Iterable[PreparedClaim],
         allocated: Iterable[AllocatedClaim],
         view: NodeView,
-        running: Iterable[PreparedClaim] = (),
         told: Told = Told(),  # noqa: B008 - immutable
     ) -> Recovery:
         """Add the claims that a lost or damaged checkpoint may have had.
 
         Args:
-            allocated: all claims that have devices of this node and are reserved for pods.
             running: claims that pods use, as the kubelet tells them: their objects may not exist any more.
+            allocated: those of them that have devices of this node and are reserved for pods.
             told: what containers and `status.devices` tell.
 
         Raises:
@@ -205,52 +205,43 @@ class Preparer:
             TimeoutError: another instance holds the lock.
         """
         notes, errors = [], []
-        objects = {claim.uid: claim for claim in allocated}
-        used = {claim.uid: claim for claim in running}
         with self._locked():
             checkpoint = self._load()
             checkpoint = dataclasses.replace(checkpoint, count=max([checkpoint.count, *told.numbers]))
-
-            def restore(uid: str) -> None:
-                nonlocal checkpoint
-                restored, source = used.get(uid), "kubelet, whose pods use it"
+            lost = {claim.uid: claim for claim in running if claim.uid not in checkpoint.claims}
+            # A claim that was allocated again by force has no device that it was not prepared for.
+            objects = {
+                each.uid: each
+                for each in allocated
+                if each.uid not in lost or undecided(each, view).held <= lost[each.uid].held
+            }
+            # A claim whose cores are not known comes after those whose cores are.
+            for uid in sorted(lost, key=lambda uid: (*told.rank(uid), uid not in objects, uid)):
+                restored, count = lost[uid], checkpoint.count + 1
                 if uid in objects:
-                    claims, number = tuple(checkpoint.claims.values()), checkpoint.count + 1
-                    others = Others(claims, restoring=told.may_run(uid), number=number)
-                    restored, error = _restored(objects[uid], restored, others, view, told)
-                    source = "API server"
+                    others = Others(tuple(checkpoint.claims.values()), number=count)
+                    found, error = _restored(objects[uid], restored, others, view, told)
                     errors.extend([error] if error else [])
-                if restored is None:
-                    return
-                told_number = told.number(restored)
-                if told_number is None and uid not in used and any(told.named(uid)):
-                    return  # its containers have what it had before: it is prepared when they have ended
-                count = checkpoint.count + 1
-                restored = dataclasses.replace(restored, number=told_number or count, asked=count)
+                    if found is None:
+                        continue
+                    restored = found
+                restored = dataclasses.replace(restored, number=told.number(restored) or count, asked=count)
                 checkpoint = dataclasses.replace(checkpoint.with_claim(restored), count=count)
                 # Devices of an earlier allocation. The kubelet does not say what is admin access.
                 admin = any(device.admin_access for device in restored.devices)
-                left = used[uid].held - restored.held if uid in used and not admin else frozenset()
+                left = frozenset() if admin else lost[uid].held - restored.held
                 if left:
                     ended = _ended(uid, left, view, objects.get(uid))
                     checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=count))
+                source = "API server" if uid in objects else "kubelet, whose pods use it"
                 notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
                 notes.extend(_doubts(restored))
-
-            lost = {*used, *objects} - checkpoint.claims.keys()
-            run = {uid for uid in lost if uid in used or any(told.named(uid))}
-            # A claim whose cores are not known comes after those whose cores are.
-            for uid in sorted(run, key=lambda uid: (uid not in used, *told.rank(uid), uid not in objects, uid)):
-                restore(uid)
             for uid, indices in told.ended(checkpoint.claims, view).items():
                 known = checkpoint.claims.get(uid_before(uid))
                 all_indices = indices | known.held if known is not None else indices
                 ended = _ended(uid, all_indices, view, objects.get(uid))
                 checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=checkpoint.count))
                 notes.append(f"Claim {ended} has ended, and its containers still run: its devices are held.")
-            # Claims that no pod is known to use may have the devices of those whose objects are gone.
-            for uid in sorted(lost - run, key=lambda uid: (*told.rank(uid), uid)):
-                restore(uid)
             checkpoint = dataclasses.replace(checkpoint, incomplete=False)
             self._store.save(checkpoint)
             if self._damaged and (lines := difference(self._damaged, checkpoint)):
@@ -277,7 +268,7 @@ class Preparer:
             aside, self._damaged = self._store.set_aside()
             self._problems.append(
                 f"The checkpoint {self._store.path} is damaged: {error}. It was copied to {aside}, and the state is "
-                "rebuilt from the CDI specs and the API server."
+                "rebuilt from the CDI specs, the kubelet and the API server."
             )
             return self._rebuild()
         if checkpoint is None:
@@ -340,6 +331,12 @@ def answers(claim: PreparedClaim) -> tuple[DeviceAnswer, ...]:
     )
 
 
+def _is_restored_as(before: PreparedClaim, claim: AllocatedClaim, view: NodeView) -> bool:
+    """Whether a claim, of which a lost state left devices only, has all of them still, and no part of a device."""
+    shares = any(device.share_id for device in claim.devices)
+    return not before.allocation and not shares and before.held <= undecided(claim, view).held
+
+
 def _refuse_unknown(claim: PreparedClaim) -> None:
     """While claims may be missing, any device may be in use."""
     device = next((device.device for device in claim.devices if not device.admin_access), None)
@@ -351,31 +348,36 @@ def _refuse_unknown(claim: PreparedClaim) -> None:
 
 
 def _restored(
-    claim: AllocatedClaim, used: PreparedClaim | None, others: Others, view: NodeView, told: Told
+    claim: AllocatedClaim, used: PreparedClaim, others: Others, view: NodeView, told: Told
 ) -> tuple[PreparedClaim | None, str]:
     """A claim of the API server as it was prepared, or else as a claim that holds its devices; and why, if else.
 
     Args:
-        used: the claim as the kubelet tells it, if its pods use it.
+        used: the claim as the kubelet tells it.
 
     Returns:
         None if it holds no device, or if others hold its devices.
     """
+    as_it_was = as_told(claim, told.variables(claim.uid) or {}, view)
+    # A claim whose cores nobody tells does not keep another from those that it is told to have.
+    known = (
+        dataclasses.replace(each, devices=tuple(device for device in each.devices if not device.in_doubt))
+        for each in others.claims
+    )
     try:
-        if (variables := told.variables(claim.uid)) is not None:
-            cores = as_told(claim, variables, view)
-            others = dataclasses.replace(others, claims=(*others.claims, cores))
-        found = decide(claim, view, others)
+        found = decide(claim, view, dataclasses.replace(others, claims=(*known, as_it_was)))
     except PrepareError as error:
-        found = used or undecided(claim, view)
-        doubted = used is None or isinstance(error, DeviceHeldError)
         # With adminAccess it holds no device. Else, as while nodes elect, its pod may use them.
-        lost = any(device.admin_access for device in claim.devices) or (doubted and others.hold(found))
-        return None if lost else found, f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}"
-    if used is None and _in_doubt(found):
-        # Its pod may still wait: it gets these cores only if no other claim may use them.
-        found = dataclasses.replace(found, allocation="")
-    return found, ""
+        lost = any(device.admin_access for device in claim.devices)
+        lost = lost or (isinstance(error, DeviceHeldError) and others.hold(used))
+        return None if lost else used, f"Claim {claim.namespace}/{claim.name} cannot be restored: {error}"
+    # Its containers may have other cores than those that are free now.
+    return found if _cores(found) == _cores(as_it_was) else undecided(claim, view), ""
+
+
+def _cores(claim: PreparedClaim) -> dict[str, tuple[int, ...] | None]:
+    """By the id of the share."""
+    return {each.share.id: each.cores for each in claim.devices if each.share is not None}
 
 
 def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedClaim | None) -> PreparedClaim:
@@ -384,15 +386,12 @@ def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedCla
     return PreparedClaim(uid_before(uid), namespace, name, "", devices)
 
 
-def _in_doubt(claim: PreparedClaim) -> list[PreparedDevice]:
-    return [device for device in claim.devices if device.share is not None and not device.share.certain]
-
-
 def _doubts(claim: PreparedClaim) -> list[str]:
     return [
         f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
         "gets cores of this device until its pods have ended."
-        for device in _in_doubt(claim)
+        for device in claim.devices
+        if device.in_doubt
     ]
 
 

@@ -1,8 +1,8 @@
 """Releases claims that no longer exist, and restores claims that a lost state had.
 
 The kubelet unprepares the claims of its pods. A claim without an object that it did not unprepare is released only if
-nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the API
-server, to the kubelet and to the containers themselves.
+nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the kubelet,
+to the containers themselves, and to the API server.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kubeletplugin.clock import Clock
@@ -21,7 +21,7 @@ from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.holds import Hold
 from kubeletplugin.prepare.lost_shares import Told, Variables
-from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.prepare.pod_resources import UsedDevice
 from kubeletplugin.prepare.usage import in_use
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
@@ -128,34 +128,42 @@ class Sweeper:
         return True
 
     async def _complete(self) -> Checkpoint:
-        """Restore prepared claims; returns the state with them.
+        """Restore the claims that the kubelet takes for prepared; returns the state with them.
 
-        The API server knows the claims that pods have reserved, the kubelet those that its pods use, and containers
-        name theirs.
+        The driver lists no claims: a cluster may have 100,000, and none of a new node. No other claim matters. A
+        container gets devices only by a CDI spec: if that is lost, the kubelet asks for the claim's preparation, unless
+        it takes the claim for prepared, and then it lists it. Containers whose claim it does not list, because it has
+        forgotten the pod or they are init containers, name it themselves, and hold what they have.
         """
-        objects = [(each, body) for body in await self._node.objects.claims() if (each := self._allocated_here(body))]
-        allocated, view = [claim for claim, _ in objects], self._node.view()
-        running = _running(await self._listed(), self._node.pool, view)
-        by_status = {claim.uid: variables_in_status(claim, body) for claim, body in objects}
+        used, view = await self._usage.listed(), self._node.view()
+        claims = sorted({(each.namespace, each.claim) for each in used})
+        bodies = await asyncio.gather(*(self._object(*claim) for claim in claims))
+        objects = {
+            claim: (found, body)
+            for claim, body in zip(claims, bodies, strict=True)
+            if body is not None and (found := self._allocated_here(body)) is not None
+        }
+        allocated = [found for found, _ in objects.values()]
+        running = _running(used, self._node.pool, view, {claim: found.uid for claim, (found, _) in objects.items()})
+        by_status = {found.uid: variables_in_status(found, body) for found, body in objects.values()}
         told = Told(by_status=by_status)
         try:
-            told = Told(await self._usage.processes(environment=True), by_status, complete=True)
+            told = Told(await self._usage.processes(environment=True), by_status)
         except NoProcessesError as unseen:
             _log.warning("containers cannot be asked for their claims", extra={"error": str(unseen)})
-        recovery = await self._driver.in_state(lambda: self._preparer.complete(allocated, view, running, told))
+        recovery = await self._driver.in_state(lambda: self._preparer.complete(running, allocated, view, told))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
             _log.error("claim not restored", extra={"error": error})
         _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
         return await self._driver.in_state(self._preparer.checkpoint)
 
-    async def _listed(self) -> tuple[UsedDevice, ...]:
-        """The devices in use as the kubelet tells them. Raises UsageUnknownError if it does not answer."""
+    async def _object(self, namespace: str, name: str) -> JsonObject | None:
+        """A claim; None if it does not exist or cannot be read. Raises KubeError."""
         try:
-            return await self._usage.listed()
-        except NoKubeletError as error:
-            _log.warning("prepared claims are restored from the API server only", extra={"error": str(error)})
-            return ()
+            return await self._node.objects.claim(namespace, name)
+        except UnreadableObjectError:
+            return None
 
     def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
         """The claim, if it is reserved for pods and has devices of this node; else None."""
@@ -205,15 +213,22 @@ class Sweeper:
         return same and stored.metadata.uid == claim.uid
 
 
-def _running(used: Iterable[UsedDevice], pool: str, view: NodeView) -> tuple[PreparedClaim, ...]:
-    """The claims that pods use, as they were prepared. Their variables are not known."""
+def _running(
+    used: Iterable[UsedDevice], pool: str, view: NodeView, uids: Mapping[tuple[str, str], str]
+) -> tuple[PreparedClaim, ...]:
+    """The claims that pods use, as they were prepared. Their variables are not known.
+
+    Args:
+        uids: of the claims' objects; the CDI ids of another driver that prepared a claim do not tell it.
+    """
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
-        if each.uid and each.pool == pool:
+        uid = each.uid or uids.get((each.namespace, each.claim), "")
+        if uid and each.pool == pool:
             device = undecided_device(each.request, each.device, pool, each.share_id, view)
-            found[each.uid].setdefault(f"{each.request}/{each.device}", device)
-            names_of[each.uid] = each
+            found[uid].setdefault(f"{each.request}/{each.device}", device)
+            names_of[uid] = each
     return tuple(
         PreparedClaim(uid, names_of[uid].namespace, names_of[uid].claim, "", tuple(devices.values()))
         for uid, devices in found.items()

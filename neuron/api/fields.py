@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one, and parsed JSON has the first."""
+_NO_OBJECT: Final = (str, int, float, list, type(None))
+"""What else parsed JSON has: not compared with the abstract class."""
 _LIST: Final = (list, tuple)
 
 
@@ -49,7 +51,9 @@ def readable(items: Iterable[object], reader: Callable[[object], T]) -> Iterator
 
 def mapping(value: object) -> Mapping[str, object]:
     """The value if it is an object, else an empty one."""
-    return value if value is not None and isinstance(value, _OBJECT) else {}
+    return (
+        value if isinstance(value, dict) or (not isinstance(value, _NO_OBJECT) and isinstance(value, Mapping)) else {}
+    )
 
 
 def mappings(value: object) -> Iterator[Mapping[str, object]]:

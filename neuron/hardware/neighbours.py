@@ -3,6 +3,8 @@
 A container that uses two requests needs this, and a share of cores beside whole devices. Every request picks its
 alternative alone, and a constraint holds for a request whatever the other one picked. So only the first request has
 alternatives; the second is the rest of the window that a constraint over both keeps.
+
+One run of more than half of a ring can be two requests, too, where the second need not be consecutive: `halves`.
 """
 
 import dataclasses
@@ -118,3 +120,70 @@ def _cover(options: list[Beside]) -> tuple[tuple[Beside, ...], frozenset[_Pieces
         chosen.append(best)
         covered |= best.places
     return tuple(chosen), covered
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Half:
+    """One alternative of the first request for a run in two parts.
+
+    Attributes:
+        attribute: what all its devices must match: it has one value for each half of the ring.
+        places: devices of the first and of the second request, for the runs that it is needed for.
+        apart: the alternatives of the second request that would not continue it. A constraint on the attribute that
+            covers both excludes them, as none of their devices is in the same half.
+    """
+
+    attribute: str
+    places: frozenset[_Pieces]
+    apart: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Halves:
+    """A run of more than half of a ring in two requests: one half, and the rest at one end of it or at both.
+
+    Attributes:
+        rests: for each alternative of the second request, its devices beside either half. It selects both: the first
+            request has taken as many of them as are too many.
+    """
+
+    size: int
+    halves: tuple[Half, ...]
+    rests: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+@functools.lru_cache(maxsize=64)
+def halves(line: Line, size: int) -> Halves | None:
+    """The alternatives that allow a run at every start, where two such runs always overlap.
+
+    Two runs whose starts are half a ring apart share the alternatives, so half as many allow all starts. A half can be
+    the end or the beginning of a run, so fewer shifts of it are needed than there are starts in a half.
+
+    Returns:
+        None if one request has all starts, or if nodes do not publish the shifts that are needed.
+    """
+    half = line.devices // 2
+    rest = size - half
+    if not line.wraps or line.devices % 2 or half > names.MAX_FIRST_AVAILABLE or rest < 1 or line.connects_any(size):
+        return None
+    chosen: list[Half] = []
+    covered: set[int] = set()
+    while len(covered) < half:
+        shifts = {
+            shift: {shift % half: 0, (shift - rest) % half: rest} for shift in published_shifts(line).get(half, ())
+        }
+        shift = max(shifts, key=lambda each: (len(shifts[each].keys() - covered), -each), default=0)
+        starts = shifts.get(shift, {})
+        if starts.keys() <= covered:
+            return None
+        covered.update(starts)
+        places = frozenset(
+            (taken, frozenset(line.window(size, start)) - taken)
+            for low, before in starts.items()
+            for start in (low, low + half)
+            for taken in (frozenset(line.window(half, start + before)),)
+        )
+        apart = tuple(start for start in range(half) if (shift - start) % half > rest)
+        chosen.append(Half(attribute(half, shift), places, apart))
+    rests = tuple((line.window(rest, start), line.window(rest, start + half)) for start in range(half))
+    return Halves(half, tuple(chosen), rests)

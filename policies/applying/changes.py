@@ -19,7 +19,7 @@ from neuron.findings import Finding
 from policies.judging.evaluate import TimeLimit
 from policies.judging.mutations import Mutated, Mutating
 from policies.patching.differences import difference
-from policies.patching.json_patch import PatchOperation, applied, same
+from policies.patching.json_patch import patched, same
 
 _AUDIT: Final = "changed-by"
 _LONGEST_AUDIT: Final = 1024
@@ -69,12 +69,6 @@ def steps(mutating: Mutating) -> Steps:
         if more:
             decision = _joined(decision, more, (yield Convert(again, changed=True)))
     return _changed(decision, patch, mutating.results)
-
-
-def patched(data: Any, patch: Iterable[Operation]) -> Any:
-    """The object with the operations of a decision."""
-    found = [PatchOperation(each["op"], each["path"], value=each.get("value")) for each in patch]
-    return applied(data, found)
 
 
 def moved(part: Any, sent: Any, patch: Sequence[Operation]) -> tuple[Operation, ...]:

@@ -155,7 +155,7 @@ class DeviceKnower:
         self._nodes = WholeNodes(catalogue)
         self._index: DeviceIndex | None = None
         self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
-        self._base = DeviceKnowledge(catalogue, count_pods=pods_of_workload)
+        self._base = DeviceKnowledge(catalogue)
 
     @property
     def base(self) -> DeviceKnowledge:
@@ -190,7 +190,6 @@ class DeviceKnower:
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
             whole_nodes=self._nodes,
-            count_pods=pods_of_workload,
         )
 
     def _has_devices(self, device_class: ClassSpec) -> bool | None:
@@ -204,7 +203,10 @@ class DeviceKnower:
 
     def _judge(self, selectors: tuple[Selector, ...]) -> bool | None:
         if self._index is None:
-            self._index = DeviceIndex(_samples([*catalogue_shapes(self._catalogue), *self._shapes]))
+            # One device of every instance type and kind.
+            shapes = (*catalogue_shapes(self._catalogue), *self._shapes)
+            samples = {(each.instance_type, each.resource_type, each.published): each for each in shapes}
+            self._index = DeviceIndex(list(samples.values()))
         engine = DeviceSelectors()
         alive, named, judged = self._index.everything, False, True
         for selector in selectors:
@@ -218,11 +220,6 @@ class DeviceKnower:
             return True if judged else None
         # A class that names our driver and matches no known device may be for devices of the future.
         return None if named else False
-
-
-def _samples(shapes: list[DeviceShape]) -> list[DeviceShape]:
-    """One device of every instance type and kind."""
-    return list({(each.instance_type, each.resource_type, each.published): each for each in shapes}.values())
 
 
 def knowledge_for(

@@ -1,14 +1,13 @@
 """Finds the policies that match a pod, and combines their settings for conversion."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import structs
 
 from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.scheduling import missing_labels
-from conversion.claims.templates import Template
 from conversion.findings.named_templates import names_in
 from conversion.objects import pods
 from conversion.objects.queues import KUEUE_LABEL
@@ -17,10 +16,10 @@ from neuron import names
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging import matching
-from policies.judging.evaluate import REVIEW_LIMIT, TimeLimit, UndecidedError, first_match, matching_rules
-from policies.judging.failures import Failure
+from policies.judging.conditions import Failure
+from policies.judging.evaluate import REVIEW_LIMIT, Matched, TimeLimit, UndecidedError, matching_rules
 from policies.judging.policy_set import PolicySet
-from policies.judging.rules import PodRule, TemplateRule
+from policies.judging.rules import PodRule
 from policies.judging.subjects import RequestSubject
 from policies.schema.kinds import ConversionPolicySpec
 
@@ -67,21 +66,30 @@ def find_steering(
         TakesLongError: the time limit is over, and it raises.
     """
     deadline = clock() + time_limit.seconds
-    try:
-        steering, errors = _conversion_settings(policies.conversions, subject, clock, time_limit)
+    errors: list[Failure] = []
+
+    def matched(rules: Iterable[Matched]) -> Iterator[Matched]:
         left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
-        hinting, more = first_match(policies.hints, subject, clock, left)
+        return matching_rules(rules, subject, clock, errors, left)
+
+    try:
+        # Each setting is that of the first policy that matches and has it. Policies without a further one are skipped.
+        deciding: dict[str, PodRule] = {}
+        for rule in matched(rule for rule in policies.conversions if not rule.settings <= deciding.keys()):
+            deciding |= dict.fromkeys(rule.further(deciding), rule)
+        steering = _steering_of(deciding, subject) if deciding else NO_STEERING
+        hinting = next(matched(policies.hints), None)
         if policies.templates:
-            failures = list(more)
-            left = TimeLimit(max(0.0, deadline - clock()), time_limit.raises)
-            named = _named_templates(policies.templates, subject, clock, failures, left)
-            steering, more = structs.replace(steering, named=named) if named else steering, tuple(failures)
+            # No condition of a policy whose template the pod does not name is evaluated.
+            wanted = names_in(mapping(subject.object))
+            named = tuple(rule.template for rule in matched(r for r in policies.templates if r.template.name in wanted))
+            steering = structs.replace(steering, named=named) if named else steering
     except UndecidedError as error:
         raise SteeringRefusedError(error) from error
     if hinting is not None:
         labels = missing_labels(matching.labels_of(subject.object), hinting.hints)
         steering = structs.replace(steering, hints=hinting.hints, labels=labels)
-    return steering, (*errors, *more)
+    return steering, tuple(errors)
 
 
 def finder(policies: PolicySet) -> Callable[[bytes], object] | None:
@@ -91,31 +99,6 @@ def finder(policies: PolicySet) -> Callable[[bytes], object] | None:
     words = (names.ANNOTATION_TEMPLATE, *(rule.template.name for rule in policies.templates))
     find = re.compile(b"|".join(b'[="]%b"' % re.escape(each).encode() for each in words)).search
     return lambda raw: find(raw) or pods.has_escapes(raw)
-
-
-def _named_templates(
-    rules: Sequence[TemplateRule],
-    subject: RequestSubject,
-    clock: Clock,
-    failures: list[Failure],
-    time_limit: TimeLimit,
-) -> tuple[Template, ...]:
-    """The templates that a pod names, of the policies that match it. No condition of another policy is evaluated."""
-    wanted = names_in(mapping(subject.object))
-    named = [rule for rule in rules if rule.template.name in wanted]
-    return tuple(rule.template for rule in matching_rules(named, subject, clock, failures, time_limit))
-
-
-def _conversion_settings(
-    rules: Sequence[PodRule], subject: RequestSubject, clock: Clock, time_limit: TimeLimit
-) -> tuple[Steering, tuple[Failure, ...]]:
-    """Each setting is that of the first policy that matches and has it. Policies without a further one are skipped."""
-    deciding: dict[str, PodRule] = {}
-    errors: list[Failure] = []
-    wanted = (rule for rule in rules if not rule.settings <= deciding.keys())
-    for rule in matching_rules(wanted, subject, clock, errors, time_limit):
-        deciding |= dict.fromkeys(rule.further(deciding), rule)
-    return _steering_of(deciding, subject) if deciding else NO_STEERING, tuple(errors)
 
 
 def _steering_of(deciding: Mapping[str, PodRule], subject: RequestSubject) -> Steering:

@@ -2,19 +2,20 @@
 
 import dataclasses
 import datetime as dt
-from typing import Final, Literal
+from typing import Final
 
 from neuron.findings import Finding, Severity, warning
 from policies.judging.evaluate import NEAR_EXPIRY
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation
 
-Action = Literal["Deny", "Warn", "Audit"]
+_ACTIONS: Final = {
+    PolicyOutcome.DENY: ("NEU801", Severity.ERROR),
+    PolicyOutcome.WARN: ("NEU802", Severity.WARNING),
+    PolicyOutcome.AUDIT: ("NEU805", Severity.NOTE),
+}
 
-_SEVERITIES: Final = {"Deny": Severity.ERROR, "Warn": Severity.WARNING, "Audit": Severity.NOTE}
-_CODES: Final = {"Deny": "NEU801", "Warn": "NEU802", "Audit": "NEU805"}
 
-
-def objections(verdict: Verdict, action: Action = "Deny") -> list[Finding]:
+def objections(verdict: Verdict, action: PolicyOutcome = PolicyOutcome.DENY) -> list[Finding]:
     """One finding per violation, with code and severity of the action; no path, because a policy judges the object."""
     return [_objection(verdict, violation, action) for violation in verdict.violations]
 
@@ -23,13 +24,7 @@ def findings(verdict: Verdict, now: dt.datetime) -> list[Finding]:
     """All findings of a verdict; each violation once, by its strongest action."""
     if verdict.exemption is not None:
         return near_expiry(verdict, now)
-    strongest: dict[PolicyOutcome, Action] = {
-        PolicyOutcome.DENY: "Deny",
-        PolicyOutcome.WARN: "Warn",
-        PolicyOutcome.AUDIT: "Audit",
-    }
-    action = strongest.get(verdict.outcome)
-    return objections(verdict, action) if action else []
+    return objections(verdict, verdict.outcome) if verdict.outcome in _ACTIONS else []
 
 
 def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
@@ -44,11 +39,12 @@ def near_expiry(verdict: Verdict, now: dt.datetime) -> list[Finding]:
     return [warning("NEU804", "", message)]
 
 
-def _objection(verdict: Verdict, violation: Violation, action: Action) -> Finding:
+def _objection(verdict: Verdict, violation: Violation, action: PolicyOutcome) -> Finding:
     message = f"policy '{verdict.rule.name}': {violation.message}"
     expired = verdict.expired
     fix = f"Exception '{expired.name}' of {expired.owner} ended on {expired.expires.date()}." if expired else ""
     if fix and not message.endswith((".", "!", "?")):
         message += "."
-    code = "NEU803" if violation.failed and action == "Deny" else _CODES[action]
-    return dataclasses.replace(Finding(code, "", message, fix), severity=_SEVERITIES[action])
+    code, severity = _ACTIONS[action]
+    code = "NEU803" if violation.failed and action is PolicyOutcome.DENY else code
+    return dataclasses.replace(Finding(code, "", message, fix), severity=severity)

@@ -67,25 +67,25 @@ class TypeTable:
 
     def add(self, document: object) -> None:
         """Add the kinds for which an OpenAPI v3 document has paths. What has another form has any value."""
-        content = _parts(document)
-        self._schemas = _parts(_parts(content.get("components")).get("schemas"))
-        for path, methods in _parts(content.get("paths")).items():
-            gvk = _parts(_parts(_parts(methods).get("post")).get(_GVK))
+        content = mapping(document)
+        self._schemas = mapping(mapping(content.get("components")).get("schemas"))
+        for path, methods in mapping(content.get("paths")).items():
+            gvk = mapping(mapping(mapping(methods).get("post")).get(_GVK))
             resource = path.rpartition("/")[2]
             if not gvk or resource.startswith("{") or "{name}" in path:
                 continue
             version = f"{gvk['group']}/{gvk['version']}" if gvk["group"] else gvk["version"]
-            name = next((key for key, each in self._schemas.items() if gvk in mappings(each.get(_GVK))), "")
+            name = next((key for key, each in self._schemas.items() if gvk in mappings(mapping(each).get(_GVK))), "")
             if name:
-                self._enter(version, resource, gvk["kind"], self._reference(name))
+                self._enter(str(version), resource, str(gvk["kind"]), self._reference(name))
 
     def define(self, definition: object) -> None:
         """Add the versions that a CustomResourceDefinition serves."""
-        spec = _parts(_parts(definition).get("spec"))
-        group, names = spec.get("group"), _parts(spec.get("names"))
+        spec = mapping(mapping(definition).get("spec"))
+        group, names = spec.get("group"), mapping(spec.get("names"))
         for version in mappings(spec.get("versions")):
             if version.get("served"):
-                schema = _parts(_parts(version.get("schema")).get("openAPIV3Schema"))
+                schema = mapping(mapping(version.get("schema")).get("openAPIV3Schema"))
                 kind = str(names.get("kind"))
                 code = self._code({"type": "object", **schema, "x-kubernetes-embedded-resource": True}, kind)
                 self._enter(f"{group}/{version.get('name')}", str(names.get("plural")), kind, code)
@@ -95,7 +95,7 @@ class TypeTable:
 
     def _reference(self, name: str) -> int | str:
         """The code of a schema that has a name in the document."""
-        schema = _parts(self._schemas.get(name))
+        schema = mapping(self._schemas.get(name))
         if "properties" not in schema:
             code = self._code(schema, name)
             return code if isinstance(code, str) else "x"
@@ -104,7 +104,7 @@ class TypeTable:
             at = self._index[name] = self._new(name.rpartition(".")[2])
             if schema.get("x-kubernetes-map-type") == "atomic":
                 self.atomic.append(at)
-        self._fill(at, _parts(schema["properties"]))
+        self._fill(at, mapping(schema["properties"]))
         return at
 
     def _new(self, name: str) -> int:
@@ -118,7 +118,7 @@ class TypeTable:
         missing = [field for field in properties if field not in known]
         known.update(dict.fromkeys(missing, "x"))  # A type may contain itself.
         for field in missing:
-            schema = _parts(properties[field])
+            schema = mapping(properties[field])
             known[field] = self._code(schema, f"{self.names[at]}.{field}")
             if isinstance(schema.get("default"), str | int):
                 self.defaults.setdefault(str(at), {})[field] = schema["default"]
@@ -136,13 +136,13 @@ class TypeTable:
         if schema.get("format") in _UNTYPED or schema.get("x-kubernetes-int-or-string"):
             return "x"
         if kind == "array":
-            return self._list(schema, self._code(_parts(schema.get("items")), name))
+            return self._list(schema, self._code(mapping(schema.get("items")), name))
         if kind == "object":
             return self._object(schema, name)
         return "s" if kind == "string" else _SCALARS.get(kind or "", "x")
 
     def _object(self, schema: Mapping[str, Any], name: str) -> Any:
-        values, properties = schema.get("additionalProperties"), _parts(schema.get("properties"))
+        values, properties = schema.get("additionalProperties"), mapping(schema.get("properties"))
         if isinstance(values, dict):
             return ["map", self._code(values, name)]
         if values:
@@ -179,7 +179,6 @@ class ApiTypes:
         self._table: TypeTable | None = None
         self._settled: set[str] = set()
         self._unread: dict[str, str] = {}
-        self._made: dict[int, Type] = {}
         self._shapes: dict[str, Shape] = {}
 
     @property
@@ -274,44 +273,43 @@ class ApiTypes:
         self._shapes[key] = made
         return made
 
-    def _type(self, code: Any) -> Type:
-        if isinstance(code, str):
+    def _type(self, code: Any, within: tuple[int, ...] = (), *, is_open: bool = False) -> Type:
+        """The type of a code; any value for a type within itself, as in the API server.
+
+        `is_open`: objects may have other fields than those of the table.
+        """
+        if isinstance(code, str) or code in within:
             return _LETTERS.get(code, DYN)
-        if isinstance(code, list):
-            outer, inner = code[0], self._type(code[1])
-            if outer == "atomic":
-                return inner
-            if outer == "open":
-                return inner if inner.fields is None else record(inner.name, _Open(inner.fields))
-            return map_of(STRING, inner) if outer == "map" else list_of(inner)
-        if code not in self._made:
-            self._made[code] = DYN  # For types that contain themselves.
+        if isinstance(code, int):
             table = self._read()
-            fields = {name: self._type(each) for name, each in table.types[code].items()}
-            self._made[code] = record(table.names[code], fields)
-        return self._made[code]
+            known = table.types[code]
+            return record(
+                table.names[code], _TypedFields(known, lambda each: self._type(each, (*within, code)), is_open)
+            )
+        inner = self._type(code[1], within, is_open=code[0] == "open")
+        if code[0] in ("atomic", "open"):
+            return inner
+        return map_of(STRING, inner) if code[0] == "map" else list_of(inner)
 
 
-class _Open(Mapping[str, Type]):
-    """Fields of an object that may have others, of any type."""
+class _TypedFields(Mapping[str, Type]):
+    """The fields of an object, each made when an expression reads it: a Pod has thousands."""
 
-    def __init__(self, fields: Mapping[str, Type]) -> None:
-        self._fields = fields
+    def __init__(self, codes: Mapping[str, Any], make: Callable[[Any], Type], is_open: bool) -> None:
+        """`is_open`: any other name is a field of any type."""
+        self._codes = codes
+        self._make = make
+        self._is_open = is_open
 
     def __getitem__(self, name: str) -> Type:
-        return self._fields.get(name, DYN)
+        return DYN if self._is_open and name not in self._codes else self._make(self._codes[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+        return iter(self._codes)
 
     def __len__(self) -> int:
-        return len(self._fields)
+        return len(self._codes)
 
 
 def _of_kind(resources: Resources, kind: str) -> Any:
     return next((code for name, code in resources.values() if name == kind), None)
-
-
-def _parts(value: object) -> Mapping[str, Any]:
-    """The parts of a schema; none if it has another form."""
-    return mapping(value)

@@ -2,8 +2,9 @@
 
 import dataclasses
 import datetime as dt
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from conversion.claims import scheduling
@@ -15,14 +16,14 @@ from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
+from policies.files.folders import PolicyError
 from policies.judging import device_counts, matching
-from policies.judging.access import ask_nobody
+from policies.judging.conditions import Failure
 from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
-from policies.judging.failures import Failure
-from policies.judging.knowledge import CountPods, DeviceKnowledge, no_kind_known
+from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
-from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, TemplateRule, ValidatingRule
-from policies.judging.subjects import RequestContext, RequestSubject, of_object
+from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PlacedCase, PodRule, TemplateRule, ValidatingRule
+from policies.judging.subjects import RequestSubject, ask_nobody, of_object
 from policies.judging.verdicts import Verdict
 from policies.patching.json_patch import same
 from policies.schema import kinds as schema
@@ -54,13 +55,9 @@ class CaseResult:
 AnyRule: TypeAlias = ValidatingRule | MutatingRule | AnyPodRule
 
 
-def number_of_cases(rule: AnyRule) -> int:
-    """How many cases a policy has."""
-    return len(rule.tests) if isinstance(rule, MutatingRule) else len(_cases(rule))
-
-
-def _cases(rule: ValidatingRule | AnyPodRule) -> tuple[schema.Case | schema.PodCase, ...]:
-    return rule.tests if isinstance(rule, ValidatingRule) else rule.spec.tests
+def cases_of(rule: AnyRule) -> Sequence[schema.Case | schema.PodCase | PlacedCase]:
+    """The cases of a policy."""
+    return rule.tests if isinstance(rule, ValidatingRule | MutatingRule) else rule.spec.tests
 
 
 def _now() -> dt.datetime:
@@ -74,54 +71,42 @@ def run_cases(
     *,
     lapses: bool = False,
     now: Callable[[], dt.datetime] = _now,
-    count_pods: CountPods = no_kind_known,
 ) -> Iterator[CaseResult]:
     """Run every case of one policy. A case without `at` is a request of now.
 
     Args:
         left: returns the seconds that are left for the next case.
         lapses: a case without `at` whose exception has expired passes: a server has to load the file on any day.
-        count_pods: finds the pods of workloads.
     """
-    if isinstance(rule, MutatingRule):
-        yield from _mutations(rule, clock, left)
-        return
-    for at, case in enumerate(_cases(rule)):
+    for at, case in enumerate(cases_of(rule)):
         started = clock()
         limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
-        wrong = ""
-        if isinstance(rule, ValidatingRule):
-            if isinstance(case, schema.Case):
-                wrong = _validating(rule, case, subject_of(case, count_pods), clock, limit, (now(), lapses))
-        else:
-            wrong = _pod(rule, case, clock, limit) if isinstance(case, schema.PodCase) else ""
-            if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and not wrong and case.gets is not None:
-                wrong = _gets(rule, case.object, case.gets)
-        path: Path = ("spec", "tests", at, "expect")
-        message = f"test '{case.name}' of {rule.name}: {wrong}"
-        failure = rule.document.problem(path, message) if wrong else None
-        yield CaseResult(rule.name, case.name, failure, clock() - started)
-
-
-def _mutations(rule: MutatingRule, clock: Clock, left: Callable[[], float]) -> Iterator[CaseResult]:
-    """Run the cases of a mutating policy."""
-    for placed in rule.tests:
-        case, started = placed.case, clock()
-        limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
-        data: dict[str, object] = case.object or {}
-        context = RequestContext(case.namespace_object, case.user_info, ask=_asked(case))
-        mutating = Mutating((rule,), _subject(case, data, context), clock)
-        after = mutating.again(mutating.first(limit), limit, changed=False)
-        wrong = _unlike(case, data, after, mutating.results)
+        where, place, before, after, name = rule.document, at, None, None, ""
+        match rule, case:
+            case MutatingRule(), PlacedCase():
+                where, place, name, before = case.document, case.at, case.case.name, case.case.object or {}
+                after, wrong = _mutation(rule, case.case, before, clock, limit)
+            case ValidatingRule(), schema.Case():
+                wrong, name = _validating(rule, case, subject_of(case), clock, limit, (now(), lapses)), case.name
+            case PodRule() | HintRule() | TemplateRule(), schema.PodCase():
+                wrong, name = _pod(rule, case, clock, limit), case.name
         failure = None
         if wrong:
-            where, path = placed.document, ("spec", "tests", placed.at, "expect")
-            message = f"test '{case.name}' of {rule.name}: {wrong}"
-            failure = where.problem(path, message)
+            path: Path = ("spec", "tests", place, "expect")
+            failure = where.problem(path, f"test '{name}' of {rule.name}: {wrong}")
             if where.file != rule.document.file:
                 # The file of the policy is not loaded.
-                failure = rule.document.problem((), f"{where.file}:{where.line(path)}: {message}")
-        yield CaseResult(rule.name, case.name, failure, clock() - started, data, after)
+                failure = rule.document.problem((), str(failure))
+        yield CaseResult(rule.name, name, failure, clock() - started, before, after)
+
+
+def _mutation(
+    rule: MutatingRule, case: schema.MutationCase, data: dict[str, object], clock: Clock, limit: TimeLimit
+) -> tuple[Any, str]:
+    """The object afterwards, and why the case fails; empty if it passes."""
+    mutating = Mutating((rule,), subject_of(case), clock)
+    after = mutating.again(mutating.first(limit), limit, changed=False)
+    return after, _unlike(case, data, after, mutating.results)
 
 
 def _unlike(case: schema.MutationCase, before: object, after: object, results: Sequence[Mutated]) -> str:
@@ -155,24 +140,21 @@ def _missing(wanted: object, found: object, path: str) -> Iterator[str]:
         yield f"{path} is {json.dumps(found)}, expected {json.dumps(wanted)}"
 
 
-def subject_of(case: schema.Case, count_pods: CountPods = no_kind_known) -> RequestSubject:
+def subject_of(case: schema.RequestCase) -> RequestSubject:
     """The admission request that a case describes."""
-    deleted = case.operation == "DELETE"
-    data: dict[str, object] = (case.old_object if deleted else case.object) or {}
-    knowledge = _knowledge(case, data, count_pods)
-    context = RequestContext(case.namespace_object, case.user_info, case.quotas, knowledge, _asked(case))
-    return _subject(case, data, context)
-
-
-def _subject(case: schema.RequestCase, data: dict[str, object], context: RequestContext) -> RequestSubject:
-    return of_object(
+    data: dict[str, object] = (case.old_object if case.operation == "DELETE" else case.object) or {}
+    subject = of_object(
         data,
-        context,
+        case.namespace_object,
         operation=case.operation,
         resource=case.resource,
         old_object=case.old_object,
         name=case.object_name or "",
     )
+    subject = dataclasses.replace(subject, user_info=case.user_info, ask=_asked(case))
+    if not isinstance(case, schema.Case):
+        return subject
+    return dataclasses.replace(subject, quotas=case.quotas, knowledge=_knowledge(case, data))
 
 
 def _asked(case: schema.RequestCase) -> Ask:
@@ -193,7 +175,7 @@ def _asked(case: schema.RequestCase) -> Ask:
     return answer
 
 
-def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountPods) -> DeviceKnowledge:
+def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge:
     """The facts that a server would have from the objects of a case and the record of its pod."""
     specs: dict[str, dict[str, ClaimSpec]] = {"ResourceClaim": {}, "ResourceClaimTemplate": {}}
     classes: dict[str, bool | None] = {}
@@ -225,7 +207,6 @@ def _knowledge(case: schema.Case, data: Mapping[str, object], count_pods: CountP
         claims=specs["ResourceClaim"],
         record=record,
         recorded_claim=generated[0] if generated else "",
-        count_pods=count_pods,
     )
 
 
@@ -265,7 +246,7 @@ def _details(verdict: Verdict | None) -> str:
 
 
 def _pod(rule: AnyPodRule, case: schema.PodCase, clock: Clock, limit: TimeLimit) -> str:
-    subject = of_object(case.object, RequestContext(case.namespace_object))
+    subject = of_object(case.object, case.namespace_object)
     errors: list[Failure] = []
     # A ClaimTemplate is for pods that name its template.
     is_for = not isinstance(rule, TemplateRule) or rule.template.name in names_in(case.object)
@@ -276,9 +257,11 @@ def _pod(rule: AnyPodRule, case: schema.PodCase, clock: Clock, limit: TimeLimit)
         came, why = "Refuse", str(error)
     else:
         came, why = "NoMatch" if found is None else "Match", str(errors[0]) if errors else ""
-    if came == case.expect:
-        return ""
-    return f"expected {case.expect}, came {came}.{f' {why}' if why else ''}"
+    if came != case.expect:
+        return f"expected {case.expect}, came {came}.{f' {why}' if why else ''}"
+    if isinstance(rule, HintRule) and isinstance(case, schema.HintCase) and case.gets is not None:
+        return _gets(rule, case.object, case.gets)
+    return ""
 
 
 def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
@@ -312,3 +295,103 @@ def _gets(rule: HintRule, pod: Mapping[str, object], wanted: Gets) -> str:
         if expected is not None and expected != actual:
             return f"expected {field} {json.dumps(expected)}, came {json.dumps(actual)}."
     return ""
+
+
+# --- bounded ----------------------------------------------------------------------------------------------------------
+
+
+CASE_SECONDS: Final = 5.0
+"""For all cases of all files together, in one load of the folder."""
+
+
+class SupersededError(Exception):
+    """The load was cancelled: the folder has a newer state."""
+
+
+class CaseTime:
+    """The time for embedded cases in one load of the folder, also if it tries several sets of files.
+
+    Files whose cases have passed before are not tested again: a case depends only on its own file.
+
+    Attributes:
+        passed: digests of the contents of files whose cases passed.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        seconds: float = CASE_SECONDS,
+        passed: Iterable[str] = (),
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._clock = clock
+        self._left = self._seconds = seconds
+        self._until = 0.0
+        self._cancelled = cancelled
+        self.passed = set(passed)
+
+    def run(self, rules: Iterable[AnyRule], files: Mapping[str, bytes]) -> None:
+        """Run the cases of all rules; files with few cases are first, so that a long one does not keep them waiting.
+
+        Raises:
+            PolicyError: cases fail, or are not finished in time.
+            SupersededError: the load was cancelled.
+        """
+        by_file: dict[str, list[AnyRule]] = {}
+        for rule in rules:
+            by_file.setdefault(rule.document.file, []).append(rule)
+        digests = {name: _digest(files[name]) for name in by_file}
+        waiting = [name for name in by_file if digests[name] not in self.passed]
+        waiting.sort(key=lambda name: (sum(len(cases_of(rule)) for rule in by_file[name]), name))
+        spent: dict[str, float] = {}
+        failures: list[PolicyProblem] = []
+        self._until = self._clock() + self._left
+        for at, name in enumerate(waiting):
+            if self._cancelled():
+                raise SupersededError
+            found, finished = self._run(by_file[name], spent, name)
+            self._left = self._until - self._clock()
+            failures += found
+            if not finished:
+                late = [self._late(by_file[each][0], spent) for each in waiting[at:]]
+                raise PolicyError([*failures, *late])
+            # A case of a mutating policy depends on the files of its bindings and cases, too.
+            if not found and not any(isinstance(rule, MutatingRule) and rule.tests for rule in by_file[name]):
+                self.passed.add(digests[name])
+        if failures:
+            raise PolicyError(failures)
+
+    def passed_of(self, files: Mapping[str, bytes]) -> frozenset[str]:
+        """The digests of these files whose cases passed."""
+        return frozenset(map(_digest, files.values())) & self.passed
+
+    def _run(self, rules: Iterable[AnyRule], spent: dict[str, float], name: str) -> tuple[list[PolicyProblem], bool]:
+        """Failures of the cases of one file, and whether all were run in time."""
+        failures: list[PolicyProblem] = []
+        for rule in rules:
+            cases = run_cases(rule, self._clock, lambda: self._until - self._clock(), lapses=True)
+            for result in cases:
+                spent[name] = spent.get(name, 0.0) + result.seconds
+                if self._cancelled():
+                    raise SupersededError
+                # The result of a case that had too little time proves nothing.
+                if self._clock() >= self._until:
+                    return failures, False
+                if result.failure is not None:
+                    failures.append(result.failure)
+        return failures, True
+
+    def _late(self, rule: AnyRule, spent: Mapping[str, float]) -> PolicyProblem:
+        """The problem of a file with cases that were not finished in time."""
+        slowest = max(spent, key=lambda name: spent[name], default="")
+        used = f"; {slowest} used {spent[slowest]:.1f} s of it" if slowest else ""
+        message = (
+            f"the embedded tests of all files together took longer than {self._seconds:g} s{used}, and tests of this"
+            " file were not finished. Write fewer tests, or smaller objects in them; `neuron-dra policy test` runs them"
+            " without this limit."
+        )
+        return rule.document.problem(("spec", "tests"), message)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -6,6 +6,7 @@ Webhook and driver read the same files, so that the driver publishes what the we
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from neuron.api.fields import mapping
 from neuron.hardware import sources
 from neuron.hardware.connections import MOST_GROUPS
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
@@ -29,16 +30,13 @@ def read(files: Mapping[str, bytes]) -> Catalogue:
         PolicyError: a file is not YAML, or an InstanceTypeCatalog has a problem.
     """
     problems: list[PolicyProblem] = []
-    policies = reading.policies(filter(_is_catalogue, reading.read_documents(files, problems)), problems)
+    documents_read = reading.read_documents(files, problems)
+    found = (each for each in documents_read if mapping(each.data).get("kind") == "InstanceTypeCatalog")
+    policies = reading.policies(found, problems)
     catalogue, faults = assemble([(where, each) for where, each in policies if isinstance(each, InstanceTypeCatalog)])
     if problems or faults:
         raise PolicyError([*problems, *faults])
     return catalogue
-
-
-def _is_catalogue(document: PolicyDocument) -> bool:
-    data = document.data
-    return isinstance(data, dict) and data.get("kind") == "InstanceTypeCatalog"
 
 
 def assemble(found: Sequence[tuple[PolicyDocument, InstanceTypeCatalog]]) -> tuple[Catalogue, list[PolicyProblem]]:

@@ -1,17 +1,20 @@
-"""ClaimTemplates: fills their parameters in, and checks the templates as far as the files show it."""
+"""Templates that policies carry: fills the parameters of ClaimTemplates in, and checks all as far as the files show."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.claims.device_index import DeviceIndex
-from checks.claims.judging import ClaimContext
-from conversion.claims.templates import API_VERSION, KIND
+from checks.claims.judging import ClaimContext, validate
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.mapped_templates import MappedTemplate, Need, differences_by_type
+from conversion.claims.templates import API_VERSION, KIND, Template
+from neuron import names
 from neuron.api.claim_reader import read_claim
-from neuron.findings import did_you_mean
+from neuron.findings import Severity, did_you_mean
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.files.mapped_templates import errors_of
 from policies.judging.rules import PodRule, TemplateRule
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyDocument, PolicyProblem
@@ -79,21 +82,75 @@ class _Filling:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check(rules: Sequence[TemplateRule], conversions: Sequence[PodRule], catalogue: Catalogue) -> list[PolicyProblem]:
-    """What is wrong with the templates of all ClaimTemplates, in the order of files."""
-    problems: list[PolicyProblem] = []
-    if not rules:
-        return problems
+def check(
+    named: Sequence[TemplateRule], conversions: Sequence[PodRule], catalogue: Catalogue
+) -> Iterator[PolicyProblem]:
+    """What is wrong with the templates of ConversionPolicies and of ClaimTemplates."""
+    if not named and not any(rule.templates for rule in conversions):
+        return
     context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
+    digests: dict[str, tuple[str, str]] = {}
+    for rule in conversions:
+        yield from _check_mapped(rule, digests, context)
     taken = {each.name: rule.name for rule in conversions for each in rule.templates if each.inline is not None}
-    for rule in rules:
-        name = rule.template.name
-        owner = taken.setdefault(name, rule.name)
-        if owner is not rule.name:
+    for named_rule in named:
+        name, problem = named_rule.template.name, named_rule.document.problem
+        owner = taken.setdefault(name, named_rule.name)
+        if owner is not named_rule.name:
             message = f"template {name} is already in policy '{owner}'; give one of them another name."
-            problems.append(rule.document.problem(("spec", "template", "metadata", "name"), message))
-        faults = list(errors_of(rule.template, context))
-        if not faults and not read_claim(KIND, API_VERSION, rule.template.spec)[0].requests:
+            yield problem(("spec", "template", "metadata", "name"), message)
+        faults = list(_errors_of(named_rule.template, context))
+        if not faults and not read_claim(KIND, API_VERSION, named_rule.template.spec)[0].requests:
             faults.append("requests no devices")
-        problems += [rule.document.problem(_SPEC, f"template {name} {fault}.") for fault in faults]
-    return problems
+        yield from (problem(_SPEC, f"template {name} {fault}.") for fault in faults)
+
+
+def _check_mapped(rule: PodRule, digests: dict[str, tuple[str, str]], context: ClaimContext) -> Iterator[PolicyProblem]:
+    """What is wrong with the templates that a ConversionPolicy maps to demands.
+
+    `digests`: of the templates that the policies before carry, and the names of these policies.
+    """
+    problem = rule.document.problem
+    seen: dict[object, int] = {}
+    for at, mapped in enumerate(rule.templates):
+        path: Path = ("spec", "templates", at)
+        first = seen.setdefault((mapped.resources, mapped.amount, mapped.lnc, mapped.ultraserver_mode), at)
+        if first != at:
+            message = f"spec.templates[{at}] is for the same demand as spec.templates[{first}]; keep one."
+            yield problem((*path, "demand"), message)
+        if mapped.inline is None:
+            continue
+        digest, where = digests.setdefault(mapped.name, (mapped.inline.digest, rule.name))
+        if digest != mapped.inline.digest:
+            message = f"template {mapped.name} has another spec in policy '{where}'; give one of them another name."
+            yield problem((*path, "template", "metadata", "name"), message)
+        for fault in _faults(rule.spec, mapped, mapped.inline, context):
+            yield problem((*path, "template", "spec"), f"template {mapped.name} {fault}.")
+
+
+def _faults(
+    spec: schema.ConversionPolicySpec, mapped: MappedTemplate, inline: Template, context: ClaimContext
+) -> Iterator[str]:
+    """What is wrong with a template that a policy carries, as clauses."""
+    errors = [*_errors_of(inline, context)]
+    yield from errors
+    if errors or mapped.spec is None:
+        return
+    types = tuple(entry for entry in context.catalogue if not spec.families or entry.family in spec.families)
+    ask = Ask("main", Role.APP, "spec.containers[0]", mapped.resources[0], mapped.amount)
+    config = DeviceConfig(mapped.lnc or spec.logical_neuron_core, mapped.ultraserver_mode)
+    unconnected = spec.unconnected == "Allow"
+    need = Need(mapped, (ask,), types, config, spec.device_class or "", unconnected)
+    differences = differences_by_type(need, mapped.spec, context)
+    if differences and all(differences):
+        unit = "cores" if names.RESOURCE_NEURONCORE in mapped.resources else "devices"
+        # The difference on the first type that the template selects.
+        closest = next((why for why in differences if not why.startswith("it selects")), differences[0])
+        yield f"does not serve a pod that asks for {mapped.amount} {unit}: {closest}"
+
+
+def _errors_of(template: Template, context: ClaimContext) -> Iterator[str]:
+    """The errors of a template that a policy carries, as clauses."""
+    for finding in validate(KIND, API_VERSION, template.spec, context, accepted=False):
+        if finding.severity is Severity.ERROR:
+            yield f"has an error at {finding.path}: {str(finding).rstrip('.')}"

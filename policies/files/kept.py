@@ -131,7 +131,7 @@ class FolderKeeper:
     async def write(self, content: bytes, known: str) -> None:
         """See `PolicyKeeper`. The file is replaced as a whole."""
         try:
-            if _digest_of(await self.read()) == known:
+            if is_kept(await self.read(), known):
                 return
             self._path.parent.mkdir(parents=True, exist_ok=True)
             made = self._path.with_name(f".{_FILE}.{os.getpid()}")
@@ -141,15 +141,9 @@ class FolderKeeper:
             raise KeepError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
-def _digest_of(content: bytes | None) -> str:
-    if content is None:
-        return ""
-    try:
-        return unpack(content).digest
-    except KeepError:
-        return ""
-
-
 def is_kept(content: bytes | None, known: str) -> bool:
     """Whether kept bytes are a set with a digest."""
-    return bool(known) and _digest_of(content) == known
+    try:
+        return content is not None and unpack(content).digest == known
+    except KeepError:
+        return False

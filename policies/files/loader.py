@@ -13,13 +13,12 @@ from kubecel.engine import CelEngine
 from neuron import names
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
-from policies.files import catalogues, claim_templates, mapped_templates, reading
+from policies.files import catalogues, claim_templates, reading
 from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_served
-from policies.files.case_time import CaseTime
+from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
 from policies.judging import never, type_checks
-from policies.judging.knowledge import CountPods, no_kind_known
-from policies.judging.parameters import name_of
+from policies.judging.matching import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
     Binding,
@@ -47,8 +46,8 @@ Costs and work bound the constants that are computed at load; the time is long, 
 """
 _MOST_NAMED: Final = 3
 """Files that a note names."""
+_CONNECTED_OTHERWISE: Final = {Topology.TORUS, Topology.SWITCH}
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
-_BindingSpec: TypeAlias = schema.BindingSpec | schema.MutatingBindingSpec
 _BoundPolicy: TypeAlias = schema.ValidatingAdmissionPolicy | schema.MutatingAdmissionPolicy
 _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
     (schema.ValidatingAdmissionPolicy, schema.ValidatingAdmissionPolicyBinding),
@@ -59,13 +58,13 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
 __all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
-def load_folder(folder: Path, *, run_tests: bool = True, count_pods: CountPods = no_kind_known) -> PolicySet:
-    """Read, check, compile and test all policy files in a folder; `count_pods` finds the pods of workloads in cases.
+def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
+    """Read, check, compile and test all policy files in a folder.
 
     Raises:
         PolicyError: a file has a problem.
     """
-    return load(read_folder(folder), run_tests=run_tests, case_time=CaseTime(time.monotonic, count_pods=count_pods))
+    return load(read_folder(folder), run_tests=run_tests)
 
 
 def load(
@@ -123,7 +122,8 @@ class _PolicyReader:
         documents_read = list(reading.read_documents(files, self.problems))
         parameter_kinds = reading.param_kinds(documents_read)
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
-        self.notes = [_older(older)] if older else []
+        note = f"read as {schema.VAP_API_VERSION}; the API server no longer serves older versions by default."
+        self.notes = [f"{few(older, _MOST_NAMED)}: {note}"] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         self.definitions: list[object] = []
         others: list[PolicyDocument] = []
@@ -187,13 +187,6 @@ class _PolicyReader:
         return [(document, policy) for document, policy in self.found if isinstance(policy, kind)]
 
 
-def _older(files: Sequence[str]) -> str:
-    return (
-        f"{few(files, _MOST_NAMED)}: read as {schema.VAP_API_VERSION}; the API server no longer serves older versions"
-        " by default."
-    )
-
-
 class _Assembly:
     """Compiles models, and makes the checks that need several fields or files. Adds problems to the reader's."""
 
@@ -220,8 +213,8 @@ class _Assembly:
         self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
-        self._problems += mapped_templates.check(conversions, self.catalogue)
-        self.templates = self._claim_templates(reader.of(schema.ClaimTemplate), conversions)
+        self.templates = tuple(self._claim_template(*each) for each in reader.of(schema.ClaimTemplate))
+        self._problems += claim_templates.check(self.templates, conversions, self.catalogue)
         self._notes += filter(None, (self._types.note,))
 
     def _say(self, document: PolicyDocument, path: documents.Path, message: str) -> None:
@@ -293,12 +286,9 @@ class _Assembly:
     ) -> MutatingRule:
         name = policy.metadata.name
         bound = tuple(bindings.get(name, ())) or (Binding("", None, ()),)
-        compiler = ExpressionCompiler(self._engine, document, self._sharing)
+        compiler = self._compiler(document)
         rule = compiler.mutating(policy, bound, self._types.shape, tuple(tests.get(name, ())))
-        self._problems += compiler.problems
-        if not compiler.problems:
-            self._notes += never.notes(name, policy.spec.match_constraints.resource_rules)
-            self._check_types(document, policy.spec)
+        self._note(document, policy, compiler)
         return rule
 
     def _validating(
@@ -315,18 +305,28 @@ class _Assembly:
             bound: tuple[Binding, ...] = (Binding("", None, policy.spec.validation_actions),)
         else:
             bound = tuple(bindings.get(policy.metadata.name, ())) or (Binding("", None, ("Deny",)),)
-        compiler = ExpressionCompiler(self._engine, document, self._sharing)
+        compiler = self._compiler(document)
         rule = compiler.validating(policy, bound)
-        self._problems += compiler.problems
-        if not compiler.problems:
-            self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
-            self._check_types(document, spec)
+        self._note(document, policy, compiler)
         return rule
 
-    def _check_types(self, document: PolicyDocument, spec: schema.PolicySpec) -> None:
+    def _compiler(self, document: PolicyDocument) -> ExpressionCompiler:
+        return ExpressionCompiler(self._engine, document, self._sharing, self._problems)
+
+    def _note(
+        self,
+        document: PolicyDocument,
+        policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy | schema.MutatingAdmissionPolicy,
+        compiler: ExpressionCompiler,
+    ) -> None:
+        """Note rules that match nothing, and fields that the matched kinds do not have."""
+        if compiler.failed:
+            return
+        spec: schema.PolicySpec = policy.spec
+        self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
         kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
         params = None if of is None else self._types.named(of.api_version, of.kind)
-        self._notes += type_checks.warnings(self._engine, document, spec, kinds, params)
+        self._notes += type_checks.warnings(self._engine, document, compiler.sources, kinds, params)
 
     # --- pods -----------------------------------------------------------------------------------------------
 
@@ -336,15 +336,13 @@ class _Assembly:
         for document, policy in found:
             if policy.spec.locked and policy.spec.mode is None:
                 self._say(document, ("spec", "locked"), "spec.locked locks spec.mode, but spec.mode is missing.")
-            if policy.spec.binds_claims and not (policy.spec.locked and _binds(policy.spec)):
+            binds = policy.spec.families or policy.spec.logical_neuron_core is not None
+            if policy.spec.binds_claims and not (policy.spec.locked and binds):
                 message = "spec.bindsClaims needs locked, and families or logicalNeuronCore."
                 self._say(document, ("spec", "bindsClaims"), message)
-            compiler = ExpressionCompiler(self._engine, document, self._sharing)
-            rule = compiler.pods(policy)
-            if not rule.settings:
+            rules.append(self._compiler(document).pods(policy))
+            if not rules[-1].settings:
                 self._notes.append(str(document.problem(("spec",), "spec has no setting: the policy does nothing.")))
-            rules.append(rule)
-            self._problems += compiler.problems
         return rules
 
     def _ordered_hints(
@@ -357,22 +355,13 @@ class _Assembly:
             others = (spec.priority_class_name, spec.labels, spec.leader_worker_set)
             if not any((spec.tolerations, spec.node_affinity, spec.scheduler_name, *others)):
                 self._say(document, ("spec",), "spec sets no hint: the policy would do nothing.")
-            compiler = ExpressionCompiler(self._engine, document, self._sharing)
-            rules.append(compiler.hints(policy))
-            self._problems += compiler.problems
+            rules.append(self._compiler(document).hints(policy))
         return tuple(sorted(rules, key=lambda rule: rule.spec.order))
 
-    def _claim_templates(
-        self, found: Sequence[tuple[PolicyDocument, schema.ClaimTemplate]], conversions: Sequence[PodRule]
-    ) -> tuple[TemplateRule, ...]:
-        rules = []
-        for document, policy in found:
-            spec, problems = claim_templates.filled(document, policy.spec)
-            compiler = ExpressionCompiler(self._engine, document, self._sharing)
-            rules.append(compiler.claim_template(policy, spec))
-            self._problems += [*problems, *compiler.problems]
-        self._problems += claim_templates.check(rules, conversions, self.catalogue)
-        return tuple(rules)
+    def _claim_template(self, document: PolicyDocument, policy: schema.ClaimTemplate) -> TemplateRule:
+        spec, problems = claim_templates.filled(document, policy.spec)
+        self._problems += problems
+        return self._compiler(document).claim_template(policy, spec)
 
     def _check_orders(
         self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy | schema.SchedulingHintPolicy]]
@@ -389,34 +378,29 @@ class _Assembly:
     def _families(self, found: Sequence[tuple[PolicyDocument, schema.ConversionPolicy]]) -> None:
         known = self.catalogue.families()
         for document, policy in found:
-            for at, family in enumerate(policy.spec.families):
+            spec, listed = policy.spec, ", ".join(policy.spec.families)
+            for at, family in enumerate(spec.families):
                 if family not in known:
                     message = f"spec.families[{at}] is '{family}', but no instance type has this family."
                     hint = did_you_mean(family, known) or f" Known are {', '.join(known)}."
                     self._say(document, ("spec", "families", at), message + hint)
-            types = [entry for entry in self.catalogue if entry.family in policy.spec.families]
-            if policy.spec.efa is not None and policy.spec.efa.device_class == names.DEVICE_CLASS:
+            if spec.efa is not None and spec.efa.device_class == names.DEVICE_CLASS:
                 message = (
                     f"spec.efa.deviceClass is {names.DEVICE_CLASS}, which has Neuron devices and no EFA interfaces."
                 )
                 self._say(document, ("spec", "efa", "deviceClass"), message)
-            if policy.spec.efa is not None and types and not any(map(most_interfaces, types)):
-                listed = ", ".join(policy.spec.families)
+            types = [entry for entry in self.catalogue if entry.family in spec.families]
+            if not types:
+                continue
+            if spec.efa is not None and not any(map(most_interfaces, types)):
                 message = f"spec.efa needs device groups with EFA interfaces; instance types of {listed} have none."
                 self._say(document, ("spec", "efa"), message)
-            lnc = policy.spec.logical_neuron_core
-            if lnc is not None and types and not any(lnc in entry.logical_neuron_cores for entry in types):
-                listed = ", ".join(policy.spec.families)
+            lnc = spec.logical_neuron_core
+            if lnc is not None and not any(lnc in entry.logical_neuron_cores for entry in types):
                 message = f"spec.logicalNeuronCore is {lnc}; no instance type of {listed} supports it."
                 self._say(document, ("spec", "logicalNeuronCore"), message)
-            connected_otherwise = any(each.topology in (Topology.TORUS, Topology.SWITCH) for each in types)
-            if policy.spec.unconnected == "Allow" and types and not connected_otherwise:
-                listed = ", ".join(policy.spec.families)
+            if spec.unconnected == "Allow" and not {each.topology for each in types} & _CONNECTED_OTHERWISE:
                 message = (
                     f"spec.unconnected is for Trn; {listed} are rings or chains, which always get consecutive devices."
                 )
                 self._say(document, ("spec", "unconnected"), message)
-
-
-def _binds(spec: schema.ConversionPolicySpec) -> bool:
-    return bool(spec.families or spec.logical_neuron_core is not None)

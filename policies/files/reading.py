@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from neuron.api.fields import mapping, text
 from neuron.findings import did_you_mean
 from policies.schema import api_rules, documents
 from policies.schema.documents import PolicyDocument, PolicyProblem
@@ -73,31 +74,23 @@ Kind = tuple[object, object]
 
 def param_kinds(found: Iterable[PolicyDocument]) -> frozenset[Kind]:
     """The kinds of parameter objects that policies of the API server in these documents name."""
-    kinds: set[Kind] = set()
-    for document in found:
-        data = document.data
-        if not isinstance(data, dict) or data.get("kind") not in _WITH_PARAMS:
-            continue
-        spec = data.get("spec")
-        named = spec.get("paramKind") if isinstance(spec, dict) else None
-        if isinstance(named, dict) and all(isinstance(named.get(field), str) for field in ("apiVersion", "kind")):
-            kinds.add((named["apiVersion"], named["kind"]))
-    return frozenset(kinds)
+    specs = (mapping(data.get("spec")) for each in found if (data := mapping(each.data)).get("kind") in _WITH_PARAMS)
+    return frozenset(filter(None, (_kind(mapping(spec.get("paramKind"))) for spec in specs)))
 
 
 def kind_of(document: PolicyDocument) -> Kind | None:
     """apiVersion and kind of a document; None if they are not text."""
-    data = document.data
-    version, kind = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else (None, None)
+    return _kind(mapping(document.data))
+
+
+def _kind(data: Mapping[str, object]) -> Kind | None:
+    version, kind = data.get("apiVersion"), data.get("kind")
     return (version, kind) if isinstance(version, str) and isinstance(kind, str) else None
 
 
 def name_of(document: PolicyDocument) -> str:
     """`metadata.name` of a document; empty if it has none."""
-    data = document.data
-    metadata = data.get("metadata") if isinstance(data, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
+    return text(mapping(mapping(document.data).get("metadata")).get("name"))
 
 
 def parse(document: PolicyDocument) -> AnyPolicy:
@@ -124,9 +117,8 @@ def parse(document: PolicyDocument) -> AnyPolicy:
 
 def is_older(document: PolicyDocument) -> bool:
     """Whether a document is a policy or binding of an older version of the API server, which is read as v1."""
-    data = document.data
-    older = isinstance(data, dict) and data.get("apiVersion") in OLDER_VAP_API_VERSIONS
-    return older and (VAP_API_VERSION, data.get("kind")) in KINDS
+    data = mapping(document.data)
+    return data.get("apiVersion") in OLDER_VAP_API_VERSIONS and (VAP_API_VERSION, data.get("kind")) in KINDS
 
 
 def _model(document: PolicyDocument, version: object) -> type[AnyPolicy]:

@@ -11,19 +11,17 @@ import datetime as dt
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from kubecel.budget import Clock
 from policies.files.api_types import Served, nothing_served
-from policies.files.case_time import CaseTime, SupersededError
-from policies.files.each_file import Loaded, load_each
+from policies.files.cases import CaseTime, SupersededError
 from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, kept_set, pack
 from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
-from policies.judging.knowledge import CountPods, no_kind_known
 from policies.judging.policy_set import PolicySet
 from policies.schema.documents import PolicyProblem
 from runtime.once import Once
@@ -39,6 +37,20 @@ _KEEP_LOOKS: Final = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is in force after a change of the folder.
+
+    Attributes:
+        files: content by name of the files that it was loaded from.
+        problems: of the files that were not loaded.
+    """
+
+    policies: PolicySet
+    files: Mapping[str, bytes]
+    problems: tuple[PolicyProblem, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StoreOptions:
     """How a folder is loaded.
 
@@ -47,7 +59,6 @@ class StoreOptions:
         together: whether a later change is loaded completely or not at all.
         clock: bounds the time of embedded cases, in seconds.
         keeper: where `watch` keeps each complete set for the next start.
-        count_pods: finds the pods of workloads, in the embedded cases.
         served: the schemas of kinds that Kubernetes does not have; see `load`.
     """
 
@@ -55,7 +66,6 @@ class StoreOptions:
     together: bool = False
     clock: Clock = time.monotonic
     keeper: PolicyKeeper | None = None
-    count_pods: CountPods = no_kind_known
     served: Served = nothing_served
 
     def loaded(self, files: Mapping[str, bytes]) -> tuple[Loaded, frozenset[str]]:
@@ -64,7 +74,7 @@ class StoreOptions:
         Raises:
             PolicyError: a file has a problem.
         """
-        case_time = CaseTime(self.clock, count_pods=self.count_pods)
+        case_time = CaseTime(self.clock)
         return Loaded(load(files, case_time=case_time, served=self.served), files), case_time.passed_of(files)
 
 
@@ -276,9 +286,7 @@ class PolicyStore:
             return None if not self.problems else Loaded(self.current, files)
         if options.together and unreadable:
             raise PolicyError(unreadable)
-        case_time = CaseTime(
-            options.clock, passed=self._passed, cancelled=self._superseded.is_set, count_pods=options.count_pods
-        )
+        case_time = CaseTime(options.clock, passed=self._passed, cancelled=self._superseded.is_set)
 
         def load_files(chosen: Mapping[str, bytes]) -> PolicySet:
             """The set of these files; the one in force if the files are the same."""
@@ -330,6 +338,50 @@ class PolicyStore:
             log.error("policies not reloaded: the set in force stays", extra=extra)
         else:
             log.error("policy files not loaded: last good versions stay, new files are left out", extra=extra)
+
+
+def load_each(
+    files: Mapping[str, bytes],
+    unreadable: Sequence[PolicyProblem],
+    good: Mapping[str, bytes],
+    load: Callable[[Mapping[str, bytes]], PolicySet],
+) -> Loaded:
+    """Load every file that can be loaded, and the last good version of the others.
+
+    A new file with a problem is left out, and then removed files stay in force too: the new file may be a removed one
+    under another name.
+
+    Args:
+        files: content by name of the files that can be read.
+        unreadable: problems of the files that cannot be read.
+        good: the files of the set in force.
+
+    Raises:
+        PolicyError: the last good versions do not fit the changed files, or a problem is of no file; the set in force
+            has to stay.
+    """
+    problems = list(unreadable)
+    chosen = dict(files)
+    settled: set[str] = set()
+    faulty = {problem.file for problem in unreadable}
+    while True:
+        if faulty & settled or not faulty <= chosen.keys() | good.keys() | {each.file for each in unreadable}:
+            raise PolicyError(problems)
+        settled |= faulty
+        for name in faulty:
+            if name in good and chosen.get(name) != good[name]:
+                chosen[name] = good[name]
+            else:
+                chosen.pop(name, None)
+        if faulty - good.keys():
+            removed = {name: content for name, content in good.items() if name not in files}
+            settled |= removed.keys()
+            chosen |= removed
+        try:
+            return Loaded(load(chosen), chosen, tuple(problems))
+        except PolicyError as error:
+            problems += error.problems
+            faulty = {problem.file for problem in error.problems}
 
 
 def _log_notes(found: PolicySet) -> None:

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias
 
+from conversion.objects.kinds import KINDS
 from neuron.findings import few
 from policies.judging import never
 from policies.judging.never import ANY
@@ -15,50 +16,18 @@ from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.sent_pods import PodCondition, denies, pod_conditions
 from policies.schema.constraints import ResourceRule
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sent:
-    """One rule of the configuration."""
-
-    groups: tuple[str, ...]
-    operations: tuple[str, ...]
-    resources: tuple[str, ...]
-
-
-_WRITES: Final = ("CREATE", "UPDATE")
-
-SENT: Final = (
-    Sent(("resource.k8s.io",), _WRITES, ("resourceclaims", "resourceclaimtemplates")),
-    Sent(("resource.k8s.io",), _WRITES, ("deviceclasses",)),
-    Sent(("",), ("CREATE",), ("pods",)),
-    Sent(("",), _WRITES, ("podtemplates", "replicationcontrollers")),
-    Sent(("apps",), _WRITES, ("deployments", "statefulsets", "daemonsets", "replicasets")),
-    Sent(("batch",), _WRITES, ("jobs", "cronjobs")),
-    Sent(("jobset.x-k8s.io",), _WRITES, ("jobsets",)),
-    Sent(("leaderworkerset.x-k8s.io",), _WRITES, ("leaderworkersets",)),
-    Sent(
-        ("kubeflow.org",),
-        _WRITES,
-        ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs", "notebooks"),
-    ),
-    Sent(("trainer.kubeflow.org",), _WRITES, ("trainingruntimes", "clustertrainingruntimes", "trainjobs")),
-    Sent(("ray.io",), _WRITES, ("rayclusters", "rayjobs", "rayservices")),
-    Sent(("batch.volcano.sh",), _WRITES, ("jobs",)),
-    Sent(
-        ("argoproj.io",),
-        _WRITES,
-        ("rollouts", "workflows", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"),
-    ),
-    Sent(("sagemaker.amazonaws.com",), _WRITES, ("hyperpodpytorchjobs",)),
-    Sent(("sparkoperator.k8s.io",), _WRITES, ("sparkapplications", "scheduledsparkapplications")),
-    Sent(("serving.knative.dev",), _WRITES, ("services", "configurations", "revisions")),
-    Sent(("serving.kserve.io",), _WRITES, ("inferenceservices", "servingruntimes", "clusterservingruntimes")),
-    Sent(("scheduling.k8s.io",), _WRITES, ("podgroups", "workloads")),
-    Sent(("neuron.aws.com",), _WRITES, ("neuronultraserverworkloads", "neuronultraservers")),
-)
-"""The rules in `deploy/manifests/validating.yaml`, in its order; a test compares them. For claims, templates, classes
-and pods, matchConditions there select only objects that name Neuron. Updates that change neither spec nor labels nor
-annotations are left out."""
+_NONE: Final[Set[str]] = frozenset()
+_WRITES: Final = frozenset({"CREATE", "UPDATE"})
+_DEVICES: Final = "resource.k8s.io"
+_CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
+SENT: Final[Mapping[tuple[str, str], Set[str]]] = {
+    **{(_DEVICES, each): _WRITES for each in _CLAIMS},
+    **{(each.group, each.plural): _WRITES for each in KINDS.values() if each.served},
+    ("", "pods"): frozenset({"CREATE"}),
+}
+"""Operations by group and resource, as in `deploy/manifests/validating.yaml`; a test compares them. For claims,
+templates, classes and pods, matchConditions there select only objects that name Neuron. Updates that change neither
+spec nor labels nor annotations are left out."""
 SENT_FOR_CHANGES: Final = (
     ("", "pods"),
     ("leaderworkerset.x-k8s.io", "leaderworkersets"),
@@ -79,8 +48,6 @@ _OF_PODS: Final = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
 )
-_DEVICES: Final = "resource.k8s.io"
-_CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
 
 
 def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
@@ -100,7 +67,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
         for text in (text for each in rule.match.resource_rules for text in _missing(each, metadata)):
             missing.setdefault(text, {})[rule.name] = None
         unmatched |= dict.fromkeys(never.notes(rule.name, rule.match.resource_rules))
-        reads = _reads_neuron(rule)
+        reads = any(True for _ in rule.read("neuron"))  # Then it is not for other drivers.
         if rule.name not in needs and any(_is_about(each, "", ("pods",)) for each in rule.match.resource_rules):
             (counting if reads else about_pods).append(f"'{rule.name}'")
         if not reads and any(_is_about(each, _DEVICES, _CLAIMS) for each in rule.match.resource_rules):
@@ -109,8 +76,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{'policies' if len(names) > 1 else 'policy'} {_listed(names)} {'match' if len(names) > 1 else 'matches'}"
-            f" {_listed(list(missing))}, which the shipped"
+            f"{policies_that(names, 'matches')} {_listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
@@ -164,10 +130,9 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
     for denied in (True, False):
         names = [f"'{each.policy}'" for each in needs if each.denies is denied]
         if names:
-            many = len(names) > 1
             yield (
-                f"{'policies' if many else 'policy'} {_listed(names)} {'match' if many else 'matches'} pods without"
-                " claims, which the shipped ValidatingWebhookConfiguration does not send"
+                f"{policies_that(names, 'matches')} pods without claims, which the shipped"
+                " ValidatingWebhookConfiguration does not send"
                 + (": such pods are not denied. " if denied else ". ")
                 + "`neuron-dra policy rules -o values` prints the validation.podConditions to set."
             )
@@ -185,7 +150,7 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
             operations = OPERATIONS if ANY in each.operations else each.operations
             for group in each.api_groups:
                 for resource in (name for name in each.resources if not never.matches_nothing(each, group, name)):
-                    missing = set(operations) - (_sent(group, resource) - unsent)
+                    missing = set(operations) - (SENT.get((group, resource), _NONE) - unsent)
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
@@ -239,14 +204,10 @@ def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, object]]
     ]
 
 
-def _sent(group: str, resource: str) -> set[str]:
-    """The operations on a resource that the configuration sends."""
-    return {
-        operation
-        for each in SENT
-        if group in each.groups and resource in each.resources
-        for operation in each.operations
-    }
+def policies_that(names: Sequence[str], verb: str) -> str:
+    """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
+    many = len(names) > 1
+    return f"{'policies' if many else 'policy'} {_listed(names)} {verb.removesuffix('es') if many else verb}"
 
 
 def _listed(items: Sequence[str]) -> str:
@@ -263,7 +224,7 @@ def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:
             if ANY in (group, resource.partition("/")[0]) or never.matches_nothing(rule, group, resource):
                 continue
             shown = f"{resource} of {group}" if group else resource
-            sent = _sent(group, resource)
+            sent = SENT.get((group, resource), _NONE)
             if not sent:
                 yield shown
             elif ANY not in rule.operations:
@@ -276,23 +237,7 @@ def _is_about(rule: ResourceRule, group: str, resources: Iterable[str]) -> bool:
     return bool({group, ANY} & set(rule.api_groups)) and bool({*resources, ANY} & set(rule.resources))
 
 
-def _reads_neuron(rule: ValidatingRule) -> bool:
-    """Whether a policy reads the variable `neuron`: then it is not for other drivers."""
-    return any(path[0] == "neuron" for path in _references(rule))
-
-
 def _reads_left_out(rule: ValidatingRule) -> bool:
     """Whether a policy reads a field of an object's metadata whose updates are left out."""
-    paths = [path[1:3] for path in _references(rule) if path[0] in ("object", "oldObject")]
-    return any(path == ("metadata", field) for path in paths for field in _LEFT_OUT)
-
-
-def _references(rule: ValidatingRule) -> Iterator[tuple[str, ...]]:
-    """Paths of all fields that a policy reads."""
-    programs = [
-        *rule.variables.values(),
-        *[condition.program for condition in rule.conditions],
-        *[check.program for check in rule.checks],
-    ]
-    for program in programs:
-        yield from program.references
+    paths = itertools.chain(rule.read("object"), rule.read("oldObject"))
+    return any(path[:2] == ("metadata", field) for path in paths for field in _LEFT_OUT)

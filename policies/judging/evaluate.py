@@ -7,13 +7,12 @@ condition skips the policy, even if another condition fails; any other failure f
 import dataclasses
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
-from policies.judging import matching, parameters
-from policies.judging.conditions import all_hold
-from policies.judging.failures import Failure
+from policies.judging import matching
+from policies.judging.conditions import Failure, all_hold
 from policies.judging.rules import AnyPodRule, Binding, ValidatingRule
 from policies.judging.runs import MOST_ERRORS, Budgets, Run, within
 from policies.judging.sharing import Memo
@@ -113,7 +112,8 @@ def evaluate(
         for params, fault, bound in cases:
             run = Run(rule, activation, budgets, started, params, memo)
             if fault:
-                verdicts.append(run.misconfigured(fault, bound, now))
+                run.fail(Failure(fault))
+                verdicts.append(run.verdict(bound, now))
             elif started <= deadline:
                 verdicts.append(run.judge(bound, now))
             elif not time_limit.raises:
@@ -175,13 +175,8 @@ def _with_parameters(
     plain = tuple(each for each in bindings if each.parameters is None)
     if plain:
         yield rule.params, "", plain
-    for each in bindings:
-        if each.parameters is None:
-            continue
-        objects = parameters.found(each.parameters, subject)
-        yield from ((found, "", (each,)) for found in objects)
-        if not objects and each.parameters.ref.parameter_not_found_action == "Deny":
-            yield None, parameters.NOT_FOUND, (each,)
+    for each in (each for each in bindings if each.parameters is not None):
+        yield from ((params, fault, (each,)) for params, fault in matching.parameters_of(each, subject))
 
 
 def _activation(subject: RequestSubject, clock: Clock, deadline: float, time_limit: TimeLimit) -> dict[str, object]:
@@ -226,18 +221,6 @@ def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
 
 
 Matched = TypeVar("Matched", bound=AnyPodRule)
-
-
-def first_match(
-    rules: Sequence[Matched],
-    subject: RequestSubject,
-    clock: Clock,
-    time_limit: TimeLimit = REVIEW_LIMIT,
-) -> tuple[Matched | None, tuple[Failure, ...]]:
-    """The first policy that matches a pod, and the failures of earlier ones. See `matching_rules`."""
-    errors: list[Failure] = []
-    found = next(matching_rules(rules, subject, clock, errors, time_limit), None)
-    return found, tuple(errors)
 
 
 def matching_rules(

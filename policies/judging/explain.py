@@ -13,8 +13,8 @@ from neuron.api.fields import mapping
 from policies.judging import matching
 from policies.judging.conditions import Variables, all_hold
 from policies.judging.evaluate import evaluate
+from policies.judging.matching import name_of
 from policies.judging.mutations import Mutating, MutationOutcome
-from policies.judging.parameters import name_of
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
     AnyPodRule,
@@ -96,8 +96,8 @@ def _conversion(rules: Sequence[PodRule], subject: RequestSubject, clock: Clock)
         if not further:
             yield f"{rule.name}: sets nothing: earlier policies do"
             continue
-        why = _unmet_by_pod(rule, subject, clock)
-        if why and rule.fails_closed and _fails(rule, subject, clock):
+        why, refuses = _unmet_by_pod(rule, subject, clock)
+        if refuses:
             yield _refuses(rule, why)
             return
         if why:
@@ -111,8 +111,8 @@ def _hinting(rules: Sequence[HintRule], subject: RequestSubject, clock: Clock) -
     """A line for each policy. The first one that matches gives its hints."""
     chosen = False
     for rule in rules:
-        why = _unmet_by_pod(rule, subject, clock)
-        if why and not chosen and rule.fails_closed and _fails(rule, subject, clock):
+        why, refuses = _unmet_by_pod(rule, subject, clock)
+        if refuses and not chosen:
             chosen = True
             yield _refuses(rule, why)
         elif why:
@@ -133,8 +133,8 @@ def _naming(rules: Sequence[TemplateRule], subject: RequestSubject, clock: Clock
         if rule.template.name not in wanted:
             yield f"{rule.name}: makes no template: the pod does not name {rule.template.name}"
             continue
-        why = _unmet_by_pod(rule, subject, clock)
-        if why and rule.fails_closed and _fails(rule, subject, clock):
+        why, refuses = _unmet_by_pod(rule, subject, clock)
+        if refuses:
             yield _refuses(rule, why)
         elif why:
             yield f"{rule.name}: makes no template: {why}"
@@ -144,12 +144,6 @@ def _naming(rules: Sequence[TemplateRule], subject: RequestSubject, clock: Clock
 
 def _refuses(rule: AnyPodRule, why: str) -> str:
     return f"{rule.name}: refuses the pod, since its failurePolicy is Fail: {why}"
-
-
-def _fails(rule: AnyPodRule, subject: RequestSubject, clock: Clock) -> bool:
-    """Whether the conditions of a policy cannot be evaluated."""
-    activation = {**subject.activation({}), "variables": {}}
-    return all_hold(rule.conditions, activation, Budget(clock, POLICY_LIMITS))[0] is None
 
 
 def _hints(rule: HintRule) -> Iterator[str]:
@@ -200,7 +194,7 @@ def _verdict(verdict: Verdict, subject: RequestSubject, now: dt.datetime, clock:
         if not in_force(rule.schedule, now):
             yield f"{name}: does not match: its schedule is not in force at {now.isoformat(timespec='minutes')}"
             return
-        unmet = _unmet(rule.conditions, activation, clock)
+        unmet, _ = _unmet(rule.conditions, activation, clock)
         yield f"{name}: does not match: {unmet or _ELSEWHERE}"
         return
     yield f"{name}: {OUTCOME_WORDS[verdict.outcome]}"
@@ -213,21 +207,23 @@ def _verdict(verdict: Verdict, subject: RequestSubject, now: dt.datetime, clock:
         yield f"    variables.{each} = {_value(variables, each)}"
 
 
-def _unmet(conditions: tuple[CompiledCondition, ...], activation: dict[str, object], clock: Clock) -> str:
-    """The first condition that is false, or else the first that fails; empty if all are true."""
+def _unmet(conditions: tuple[CompiledCondition, ...], activation: dict[str, object], clock: Clock) -> tuple[str, bool]:
+    """The first condition that is false, or else the first that fails, and whether it fails; empty if all are true."""
     failure = ""
     for condition in conditions:
         holds, failures = all_hold((condition,), activation, Budget(clock, POLICY_LIMITS))
         if holds is False:
-            return f"condition '{condition.name}' is false: {condition.program.source.strip()}"
+            return f"condition '{condition.name}' is false: {condition.program.source.strip()}", False
         failure = failure or (str(failures[0]) if failures else "")
-    return failure
+    return failure, bool(failure)
 
 
-def _unmet_by_pod(rule: AnyPodRule, subject: RequestSubject, clock: Clock) -> str:
+def _unmet_by_pod(rule: AnyPodRule, subject: RequestSubject, clock: Clock) -> tuple[str, bool]:
+    """Why a policy does not match a pod, empty if it does; and whether it therefore refuses the pod."""
     if not matching.pod_matches(rule.spec.match, subject):
-        return "its namespaces or selectors select something else"
-    return _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)
+        return "its namespaces or selectors select something else", False
+    why, fails = _unmet(rule.conditions, {**subject.activation({}), "variables": {}}, clock)
+    return why, fails and rule.fails_closed
 
 
 def _value(variables: Variables, name: str) -> str:

@@ -1,7 +1,5 @@
 """Exports policies as ValidatingAdmissionPolicy and bindings, which the API server evaluates itself."""
 
-import itertools
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,12 +7,10 @@ from pydantic import BaseModel
 
 from kubecel.engine import Program
 from kubecel.types import BOOL, STRING, Type
-from policies.judging.inlining import inlined
-from policies.judging.rules import ValidatingRule
+from policies.judging.inline_params import inlined
+from policies.judging.rules import BIND, ONLY_OURS, ValidatingRule
 from policies.schema.kinds import VAP_API_VERSION, ValidationSpec
 
-_ONLY_OURS: Final = ("neuron", "claim", "template")
-_BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _SPEC_FIELDS: Final = frozenset(info.alias or name for name, info in ValidationSpec.model_fields.items())
 
 
@@ -43,7 +39,7 @@ def to_vap(rule: ValidatingRule) -> list[dict[str, object]]:
         raise NotExportableError(reasons)
     spec = {field: value for field, value in rule.document.data["spec"].items() if field in _SPEC_FIELDS}
     if rule.params is not None:
-        spec = inlined(spec, rule.params, _programs(rule))
+        spec = inlined(spec, rule.params, rule.programs())
     policy = _object("ValidatingAdmissionPolicy", rule.name, spec)
     bindings = []
     for binding in rule.bindings:
@@ -70,7 +66,7 @@ def _reasons(rule: ValidatingRule) -> Iterator[str]:
         yield "it has a schedule, which the API server does not support"
     if rule.exemptions:
         yield "it has exceptions, which the API server does not support"
-    read = {".".join(path[:2]) for program in _programs(rule) for path in program.references if path[0] in _ONLY_OURS}
+    read = {".".join((name, *path[:1])) for name in ONLY_OURS for path in rule.read(name)}
     for condition in rule.conditions:
         # k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go does not pass it.
         if any(path[0] == "namespaceObject" for path in condition.program.references):
@@ -87,7 +83,7 @@ def _refused(rule: ValidatingRule) -> Iterator[str]:
     for what, program, wanted in _typed(rule):
         if program.result != wanted:
             yield f"{what} is of type {program.result} for the API server, which needs {wanted}"
-    if any(_BIND.search(program.source) for program in _programs(rule)):
+    if any(BIND.search(program.source) for program in rule.programs()):
         yield "it calls cel.bind, which the API server has only for device selectors"
 
 
@@ -99,14 +95,3 @@ def _typed(rule: ValidatingRule) -> Iterator[tuple[str, Program, Type]]:
         yield f"expression of validations[{at}]", check.program, BOOL
         if check.message_program is not None:
             yield f"messageExpression of validations[{at}]", check.message_program, STRING
-
-
-def _programs(rule: ValidatingRule) -> Iterator[Program]:
-    wordings = (check.message_program for check in rule.checks)
-    return itertools.chain(
-        (condition.program for condition in rule.conditions),
-        rule.variables.values(),
-        (check.program for check in rule.checks),
-        (wording for wording in wordings if wording is not None),
-        rule.audit.values(),
-    )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neuron.findings import few
-from policies.judging.coverage import OPERATIONS, RequestKey, needed_rules, rules_of
+from policies.judging.coverage import OPERATIONS, RequestKey, needed_rules, policies_that, rules_of
 from policies.judging.never import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
@@ -59,12 +59,11 @@ def _problem(left_out: Mapping[str, Iterable[str]]) -> str:
     if not left_out:
         return ""
     names = list(dict.fromkeys(name for policies in left_out.values() for name in policies))
-    many = len(names) > 1
     return (
-        f"{'policies' if many else 'policy'} {few(names, _MOST_NAMED)} {'match' if many else 'matches'}"
-        f" {few(list(left_out), _MOST_NAMED)}: no rule is made for that, because the cluster's own components may"
-        " depend on it, or the objects hold secrets. List resources of users in the policy; or, if the webhook must see"
-        " these requests, add a rule to the chart's validation.extraRules, or a group to validation.followGroups"
+        f"{policies_that(names, 'matches')} {few(list(left_out), _MOST_NAMED)}: no rule is made for that, because the"
+        " cluster's own components may depend on it, or the objects hold secrets. List resources of users in the"
+        " policy; or, if the webhook must see these requests, add a rule to the chart's validation.extraRules, or a"
+        " group to validation.followGroups"
     )
 
 

@@ -2,47 +2,19 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from decimal import Decimal
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 from conversion.claims.containers import are_devices_of
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
-from neuron.hardware.instances import Catalogue, InstanceType
+from neuron.hardware.instances import Catalogue
 from policies.judging.whole_nodes import WholeNodes
 
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
-
-
-class CountedPods(Protocol):
-    """The pods of one pod template of a workload.
-
-    Attributes:
-        path: of the template in the object.
-        number: pods at one time; None if that is not known.
-        why: why it is not known; else empty.
-    """
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def template(self) -> Mapping[str, object]: ...
-    @property
-    def number(self) -> int | None: ...
-    @property
-    def why(self) -> str: ...
-
-
-CountPods: TypeAlias = Callable[[Mapping[str, object], str, str], Sequence[CountedPods] | None]
-"""An object, its API group and kind -> its pod templates; None if the kind is not known. Whoever evaluates policies
-has the table of kinds (`conversion.objects.pod_numbers`)."""
-
-
-def no_kind_known(data: Mapping[str, object], group: str, kind: str) -> None:
-    """A `CountPods` without a table of kinds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +35,6 @@ class DeviceKnowledge:
         recorded_claim: entry of `spec.resourceClaims` that conversion added.
         strips_limits: conversion removes the limits of recorded containers before the pod is stored, so they count
             only if they are more than the record.
-        count_pods: finds the pods of workloads.
     """
 
     catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
@@ -77,7 +48,6 @@ class DeviceKnowledge:
     record: Mapping[str, object] | None = None
     recorded_claim: str = ""
     strips_limits: bool = False
-    count_pods: CountPods = no_kind_known
 
     def has_devices(self, device_class: str) -> bool | None:
         """Whether a DeviceClass has Neuron devices; None if it is not known."""
@@ -127,7 +97,10 @@ class Figures:
 def figures(catalogue: Catalogue) -> Figures:
     node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
     cores = {
-        (max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))), _counts(entry))
+        (
+            max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))),
+            () if entry.consecutive else entry.counts,
+        )
         for entry in catalogue
         if entry.cores_per_device and entry.groups_known
     }
@@ -148,7 +121,3 @@ def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
     for name, text in {each for entry in catalogue for each in capacities.quantities(entry).items()}:
         most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
     return most
-
-
-def _counts(entry: InstanceType) -> tuple[int, ...]:
-    return () if entry.consecutive else entry.counts

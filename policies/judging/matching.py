@@ -9,6 +9,8 @@ from typing import Final
 
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
+from neuron.api.fields import mapping
+from policies.judging.rules import Binding
 from policies.judging.subjects import NAMESPACES, Api, RequestSubject, can_convert
 from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch
@@ -221,3 +223,39 @@ def _listed(values: tuple[str, ...], value: str) -> bool:
 def _resource_matches(wanted: str, subject: RequestSubject) -> bool:
     resource, _, subresource = wanted.partition("/")
     return resource in ("*", subject.resource) and subresource in ("*", subject.subresource)
+
+
+NO_PARAMS: Final = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+_DEFAULT: Final = "default"
+
+
+def name_of(parameter: Mapping[str, object]) -> str:
+    """`metadata.name` of an object."""
+    return str(mapping(parameter.get("metadata")).get("name", ""))
+
+
+def parameters_of(binding: Binding, subject: RequestSubject) -> Iterator[tuple[Mapping[str, object] | None, str]]:
+    """The values of `params` with which a policy is evaluated for a binding, each with "" or why there is none."""
+    if binding.parameters is None:
+        yield None, ""
+        return
+    ref, objects = binding.parameters.ref, binding.parameters.objects
+    wanted, count = ref.namespace or subject.namespace, 0
+    for each in objects:
+        if (
+            _is_in(each, wanted, named=ref.namespace is not None)
+            and (ref.name is None or name_of(each) == ref.name)
+            and (ref.selector is None or selects(ref.selector, labels_of(each)))
+        ):
+            count += 1
+            yield each, ""
+    if not count and ref.parameter_not_found_action == "Deny":
+        yield None, NO_PARAMS
+
+
+def _is_in(parameter: Mapping[str, object], wanted: str, *, named: bool) -> bool:
+    """Whether an object is in the namespace of a reference. `named`: whether `paramRef.namespace` is set."""
+    namespace = mapping(parameter.get("metadata")).get("namespace")
+    if not namespace:
+        return wanted == _DEFAULT if named else True
+    return bool(namespace == wanted)

@@ -14,11 +14,10 @@ from typing import Any, Final
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock
 from kubecel.errors import CelBudgetExceededError, CelError
 from neuron.api import resource_versions
-from policies.judging import matching, parameters
-from policies.judging.conditions import Variables, all_hold
+from policies.judging import matching
+from policies.judging.conditions import Failure, Variables, all_hold
 from policies.judging.evaluate import OUT_OF_TIME, REVIEW_LIMIT, TakesLongError, TimeLimit, unconverted
-from policies.judging.failures import Failure
-from policies.judging.rules import Binding, CompiledMutation, MutatingRule
+from policies.judging.rules import CompiledMutation, MutatingRule
 from policies.judging.runs import within
 from policies.judging.subjects import Api, RequestSubject
 from policies.patching import json_patch, values
@@ -277,17 +276,8 @@ def _invocations(rules: Sequence[MutatingRule], subject: RequestSubject) -> Iter
             continue
         for binding in sorted(rule.bindings, key=lambda each: each.name):
             if matching.matches(binding.match, subject):
-                yield from _with_parameters(rule, api, binding, subject)
-
-
-def _with_parameters(rule: MutatingRule, api: Api, binding: Binding, subject: RequestSubject) -> Iterator[_Invocation]:
-    if binding.parameters is None:
-        yield _Invocation(rule, api)
-        return
-    found = parameters.found(binding.parameters, subject)
-    yield from (_Invocation(rule, api, each) for each in found)
-    if not found and binding.parameters.ref.parameter_not_found_action == "Deny":
-        yield _Invocation(rule, api, fault=parameters.NOT_FOUND)
+                for params, fault in matching.parameters_of(binding, subject):
+                    yield _Invocation(rule, api, params, fault)
 
 
 def denied_by_changes(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clock) -> bool:

@@ -1,11 +1,9 @@
 """The set of all policies in force."""
 
 import dataclasses
-from typing import Final
 
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.judging import access
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 
 
@@ -41,8 +39,7 @@ class PolicySet:
     @property
     def asks(self) -> bool:
         """Whether a policy reads `authorizer`."""
-        rules: tuple[ValidatingRule | MutatingRule, ...] = (*self.validating, *self.mutating)
-        return any(access.asks(rule.programs()) for rule in rules)
+        return any(rule.asks for rule in (*self.validating, *self.mutating))
 
     @property
     def unconnected(self) -> bool:
@@ -52,8 +49,7 @@ class PolicySet:
     @property
     def network_classes(self) -> frozenset[str]:
         """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
-        named = (rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
-        return frozenset({names.EFA_DEVICE_CLASS, *named})
+        return self.efa_classes | {names.EFA_DEVICE_CLASS}
 
     @property
     def conversion_classes(self) -> frozenset[str]:
@@ -69,6 +65,3 @@ class PolicySet:
     def mapped_templates(self) -> frozenset[str]:
         """Names of the ResourceClaimTemplates that ConversionPolicies name."""
         return frozenset(template.name for rule in self.conversions for template in rule.templates)
-
-
-NO_POLICIES: Final = PolicySet()

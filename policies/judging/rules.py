@@ -4,20 +4,19 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from conversion.claims import templates
 from conversion.claims.mapped_templates import MappedTemplate
 from conversion.claims.scheduling import SchedulingHints
 from conversion.claims.templates import Template
+from conversion.objects.pod_places import path_text
 from kubecel.engine import CelEngine, Program
 from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, JSON_PATCH, NULL, OBJECT, STRING, Type, list_of
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from policies.judging import access
 from policies.judging.inline_params import unknown_fields
-from policies.judging.namespaces import reads_whole_namespace
 from policies.judging.sharing import SharedExpression, Sharing
 from policies.judging.subjects import types_with
 from policies.patching.structured_merge import Shape
@@ -28,25 +27,28 @@ from policies.schema.documents import Path, PolicyDocument, PolicyProblem
 from policies.schema.hints import PreferredSchedulingTerm, manifest
 from policies.schema.schedule import Window
 
+_AUTHORIZER: Final = "authorizer"
 _NO_AUTHORIZER: Final = (
     "'authorizer' is not known here: only conditions, variables, validations, audit annotations and mutations of"
     " policies that validate or change objects have it"
 )
+_ALWAYS_KNOWN: Final = (("metadata", "name"), ("metadata", "labels"))
+"""Fields that the webhook knows of every Namespace, also of one that is new."""
 _CLOCK: Final = re.compile(r"(?<!variables\.)now\b")
 _NO_CLOCK: Final = "CEL has no clock. A policy that holds at some times has spec.schedule; exceptions have schedule too"
 
 
 _WORD: Final = re.compile(r"\w+", re.ASCII)
-_BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
+BIND: Final = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _NO_BIND: Final = "the API server has cel.bind for device selectors only; declare one of spec.variables"
-_ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
+ONLY_OURS: Final = frozenset({"neuron", "claim", "template"})
 """Variables that expressions of the API server's own kinds do not have."""
-_NOT_ASKING: Final = frozenset({access.NAME})
+_NOT_ASKING: Final = frozenset({_AUTHORIZER})
 """What messages do not have, as in the API server, nor policies for conversion and hints, which cannot wait."""
 
 
 def _missing(name: str) -> str:
-    if name == access.NAME:
+    if name == _AUTHORIZER:
         return _NO_AUTHORIZER
     if name == "params":
         return (
@@ -68,6 +70,30 @@ SETTINGS: Final = {
 }
 """Fields of ConversionPolicies that are combined one by one, as in the file and as attribute. `locked`, `queued` and
 `bindsClaims` belong to `mode`."""
+
+
+class Compiled:
+    """A policy with compiled expressions."""
+
+    __slots__ = ()
+
+    def programs(self) -> Iterator[Program]:
+        """Every expression of the policy."""
+        raise NotImplementedError
+
+    def read(self, variable: str) -> Iterator[tuple[str, ...]]:
+        """The paths of the fields of a variable that expressions read, below the variable."""
+        paths = (path for program in self.programs() for path in program.references)
+        return (path[1:] for path in paths if path[0] == variable)
+
+    @property
+    def asks(self) -> bool:
+        """Whether an expression reads `authorizer`."""
+        return any(True for _ in self.read(_AUTHORIZER))
+
+    def reads_whole_namespace(self) -> bool:
+        """Whether an expression reads more of `namespaceObject` than its name and labels."""
+        return any(path[:2] not in _ALWAYS_KNOWN for path in self.read("namespaceObject"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +155,7 @@ class Binding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ValidatingRule:
+class ValidatingRule(Compiled):
     """A compiled policy for validation.
 
     Attributes:
@@ -168,12 +194,11 @@ class ValidatingRule:
     reads_namespace: bool = dataclasses.field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reads_namespace", reads_whole_namespace(self.programs()))
+        object.__setattr__(self, "reads_namespace", self.reads_whole_namespace())
         object.__setattr__(self, "narrows", any(each.match is not None for each in self.bindings))
         object.__setattr__(self, "parametrised", any(each.parameters is not None for each in self.bindings))
 
     def programs(self) -> Iterator[Program]:
-        """Every expression of the policy."""
         yield from self.variables.values()
         yield from self.audit.values()
         conditions = (self.conditions, *(each.conditions for each in self.exemptions))
@@ -201,12 +226,13 @@ class PlacedCase:
     case: schema.MutationCase
 
 
+_Spec = TypeVar("_Spec", bound=schema.ConversionPolicySpec | schema.SchedulingHintPolicySpec | schema.ClaimTemplateSpec)
 ShapeOf: TypeAlias = Callable[[str, str], Shape]
 """apiVersion and kind -> how objects of the kind are merged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MutatingRule:
+class MutatingRule(Compiled):
     """A compiled policy that changes objects.
 
     Attributes:
@@ -235,31 +261,39 @@ class MutatingRule:
     kind: ClassVar[str] = "MutatingAdmissionPolicy"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reads_namespace", reads_whole_namespace(self.programs()))
+        object.__setattr__(self, "reads_namespace", self.reads_whole_namespace())
 
     def programs(self) -> Iterator[Program]:
-        """Every expression of the policy."""
         yield from self.variables.values()
         yield from (condition.program for condition in self.conditions)
         yield from (mutation.program for mutation in self.mutations)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _ForPods:
+class _ForPods(Compiled, Generic[_Spec]):
     """A compiled policy that matches pods by conditions."""
 
     name: str
     document: PolicyDocument
     conditions: tuple[CompiledCondition, ...]
+    spec: _Spec
+
+    def programs(self) -> Iterator[Program]:
+        return (condition.program for condition in self.conditions)
 
     @property
     def reads_namespace(self) -> bool:
         """Whether a condition reads more of the Namespace than its name and labels."""
-        return reads_whole_namespace(condition.program for condition in self.conditions)
+        return self.reads_whole_namespace()
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a pod for which the policy is, is denied if the conditions cannot be evaluated."""
+        return self.spec.failure_policy == "Fail"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PodRule(_ForPods):
+class PodRule(_ForPods[schema.ConversionPolicySpec]):
     """A compiled policy for conversion.
 
     Attributes:
@@ -268,7 +302,6 @@ class PodRule(_ForPods):
             has it.
     """
 
-    spec: schema.ConversionPolicySpec
     templates: tuple[MappedTemplate, ...] = ()
     settings: frozenset[str] = dataclasses.field(init=False, default=frozenset())
 
@@ -291,29 +324,17 @@ class PodRule(_ForPods):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HintRule(_ForPods):
+class HintRule(_ForPods[schema.SchedulingHintPolicySpec]):
     """A compiled policy for scheduling hints; `hints` are its settings as conversion reads them."""
 
-    spec: schema.SchedulingHintPolicySpec
     hints: SchedulingHints
-
-    @property
-    def fails_closed(self) -> bool:
-        """Whether a pod is denied if the conditions cannot be evaluated."""
-        return self.spec.failure_policy == "Fail"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TemplateRule(_ForPods):
+class TemplateRule(_ForPods[schema.ClaimTemplateSpec]):
     """A compiled ClaimTemplate; `template` is what the webhook creates."""
 
-    spec: schema.ClaimTemplateSpec
     template: Template
-
-    @property
-    def fails_closed(self) -> bool:
-        """Whether a pod that names the template is denied if the conditions cannot be evaluated."""
-        return self.spec.failure_policy == "Fail"
 
 
 AnyPodRule: TypeAlias = PodRule | HintRule | TemplateRule
@@ -321,30 +342,40 @@ AnyPodRule: TypeAlias = PodRule | HintRule | TemplateRule
 
 
 class ExpressionCompiler:
-    """Compiles the expressions of one document, and collects problems with file and line."""
+    """Compiles the expressions of one document.
 
-    def __init__(self, engine: CelEngine, document: PolicyDocument, sharing: Sharing | None = None) -> None:
+    Attributes:
+        failed: whether a problem was found. Then the rule must not be used.
+        sources: what was compiled, with its path.
+    """
+
+    def __init__(
+        self, engine: CelEngine, document: PolicyDocument, sharing: Sharing, problems: list[PolicyProblem]
+    ) -> None:
+        """What is wrong, with file and line, is added to `problems`."""
         self._engine = engine
         self._document = document
-        self._sharing = sharing or Sharing()
+        self._sharing = sharing
+        self._problems = problems
+        self.failed = False
+        self.sources: list[tuple[Path, str]] = []
         self._variables: dict[str, Type] = {}
         self._is_api_kind = False
         self._later: set[str] = set()
         self._missing: frozenset[str] = frozenset()
         self._params: Mapping[str, object] | None = None
         self._identities: dict[str, SharedExpression | None] = {}
-        self.problems: list[PolicyProblem] = []
 
     def validating(
         self, policy: schema.ValidatingAdmissionPolicy | schema.ValidatingPolicy, bindings: tuple[Binding, ...]
     ) -> ValidatingRule:
-        """Compile a policy for validation. The result is valid only if `problems` stays empty."""
+        """Compile a policy for validation."""
         spec = policy.spec
         if isinstance(spec, schema.ValidatingPolicySpec):
             self._params = spec.params
         else:
             self._is_api_kind = True
-            self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
+            self._missing = ONLY_OURS if spec.param_kind is not None else ONLY_OURS | {"params"}
         conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
         variables = self._declare(spec.variables)
         checks = [self._check(at, validation) for at, validation in enumerate(spec.validations)]
@@ -387,10 +418,10 @@ class ExpressionCompiler:
         shape: ShapeOf,
         tests: tuple[PlacedCase, ...] = (),
     ) -> MutatingRule:
-        """Compile a policy that changes objects. The result is valid only if `problems` stays empty."""
+        """Compile a policy that changes objects."""
         spec = policy.spec
         self._is_api_kind = True
-        self._missing = _ONLY_OURS if spec.param_kind is not None else _ONLY_OURS | {"params"}
+        self._missing = ONLY_OURS if spec.param_kind is not None else ONLY_OURS | {"params"}
         conditions = self._conditions(("spec", "matchConditions"), spec.match_conditions)
         variables = self._declare(spec.variables)
         compiled = []
@@ -435,20 +466,20 @@ class ExpressionCompiler:
         return variables
 
     def pods(self, policy: schema.ConversionPolicy) -> PodRule:
-        """Compile a policy for conversion. The result is valid only if `problems` stays empty."""
+        """Compile a policy for conversion."""
         conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         mapped = tuple(_mapped(name, each) for each in policy.spec.templates)
         return PodRule(name, self._document, conditions, policy.spec, mapped)
 
     def hints(self, policy: schema.SchedulingHintPolicy) -> HintRule:
-        """Compile a policy for scheduling hints. The result is valid only if `problems` stays empty."""
+        """Compile a policy for scheduling hints."""
         conditions = self._pod_conditions(policy.spec)
         name = policy.metadata.name
         return HintRule(name, self._document, conditions, policy.spec, scheduling_hints(name, policy.spec))
 
     def claim_template(self, policy: schema.ClaimTemplate, spec: Mapping[str, object]) -> TemplateRule:
-        """Compile a ClaimTemplate. The result is valid only if `problems` stays empty.
+        """Compile a ClaimTemplate.
 
         Args:
             spec: of its template, with the values of its parameters.
@@ -491,11 +522,9 @@ class ExpressionCompiler:
             path: Path = ("spec", "auditAnnotations", at)
             program = self._compile((*path, "valueExpression"), annotation.value_expression, DYN)
             if program is not None and program.result not in (STRING, NULL):
-                self._say(
-                    (*path, "valueExpression"),
-                    f"{_text((*path, 'valueExpression'))}: the expression is of type {program.result}, but must return"
-                    " string or null: write string(…).",
-                )
+                where: Path = (*path, "valueExpression")
+                message = f"{path_text(where)}: the expression is of type {program.result}, but must return string or"
+                self._say(where, f"{message} null: write string(…).")
             if program is not None:
                 compiled[annotation.key] = program
         return compiled
@@ -509,6 +538,7 @@ class ExpressionCompiler:
         mutates: bool = False,
         missing: frozenset[str] = frozenset(),
     ) -> Program | None:
+        self.sources.append((path, source))
         absent = self._missing | missing
         known = types_with(self._variables, absent)
         try:
@@ -533,8 +563,9 @@ class ExpressionCompiler:
             where = "" if error.offset is None else f" (column {error.column} of that line of the expression)"
             end = "" if error.message.endswith((".", "?")) else "."
             excerpt = f"\n{error.excerpt}" if error.excerpt else ""
-            message = f"{_text(path)}{where}: {error.message}{end}{excerpt}"
-            self.problems.append(PolicyProblem(self._document.file, line, message))
+            message = f"{path_text(path)}{where}: {error.message}{end}{excerpt}"
+            self._problems.append(PolicyProblem(self._document.file, line, message))
+            self.failed = True
             return None
         return program
 
@@ -554,12 +585,13 @@ class ExpressionCompiler:
             hint = ": compare it" if result == BOOL else ""
             wrong = f"the expression is of type {program.result}, and the API server needs {result}{hint}"
             raise CelTypeError(wrong, None, source)
-        bound = _BIND.search(source)
+        bound = BIND.search(source)
         if bound is not None:
             raise CelTypeError(_NO_BIND, bound.start(), source)
 
     def _say(self, path: Path, message: str) -> None:
-        self.problems.append(self._document.problem(path, message))
+        self._problems.append(self._document.problem(path, message))
+        self.failed = True
 
 
 def _mapped(policy: str, mapping: TemplateMapping) -> MappedTemplate:
@@ -610,10 +642,3 @@ def scheduling_hints(name: str, spec: schema.SchedulingHintPolicySpec) -> Schedu
 def _preferred(term: PreferredSchedulingTerm) -> dict[str, object]:
     expressions = [manifest(each) for each in term.preference.match_expressions]
     return {"weight": term.weight, "preference": {"matchExpressions": expressions}}
-
-
-def _text(path: Path) -> str:
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text

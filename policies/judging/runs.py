@@ -10,8 +10,7 @@ from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import sharing
-from policies.judging.conditions import Variables, all_hold
-from policies.judging.failures import Failure
+from policies.judging.conditions import Failure, Variables, all_hold
 from policies.judging.rules import Binding, Check, Exemption, ValidatingRule
 from policies.judging.sharing import Memo
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
@@ -91,11 +90,6 @@ class Run:
         self._errors.append(failure)
         if self._rule.fails_closed:
             self._violations.append(Violation(str(failure), failed=True))
-
-    def misconfigured(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime) -> Verdict:
-        """The verdict of a policy whose binding has no parameter object."""
-        self.fail(Failure(why))
-        return self.verdict(bindings, now)
 
     def unfinished(self, why: str, bindings: tuple[Binding, ...], now: dt.datetime, *, exempts: bool = True) -> Verdict:
         """The verdict of a policy that was not evaluated."""

@@ -5,18 +5,67 @@ from collections.abc import Container, Mapping
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
-from kubecel.library.authorization import Ask, Authorizer, Question
-from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, Type, list_of, map_of, record
+from kubecel.errors import CelRuntimeError
+from kubecel.library.authorization import AccessDecision, Ask, Authorizer, Question
+from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, TIMESTAMP, Type, list_of, map_of, record
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
-from policies.judging.access import ask_nobody
-from policies.judging.device_counts import of_claim, of_pod
+from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.judging.namespaces import NAMESPACE
 from policies.judging.whole_nodes import ParsingTime
-from policies.judging.workloads import of_workload
+
+_CONDITION: Final = record(
+    "namespaceObject.status.conditions[]",
+    {"status": STRING, "type": STRING, "lastTransitionTime": TIMESTAMP, "message": STRING, "reason": STRING},
+)
+_METADATA: Final[Mapping[str, Type]] = {
+    "name": STRING,
+    "generateName": STRING,
+    "namespace": STRING,
+    "labels": map_of(STRING, STRING),
+    "annotations": map_of(STRING, STRING),
+    # The object has the field `uid`: as in the API server, an expression that reads `UID` compiles and then fails.
+    "UID": STRING,
+    "creationTimestamp": TIMESTAMP,
+    "deletionGracePeriodSeconds": INT,
+    "deletionTimestamp": TIMESTAMP,
+    "generation": INT,
+    "resourceVersion": STRING,
+    "finalizers": list_of(STRING),
+}
+NAMESPACE: Final = record(
+    "namespaceObject",
+    {
+        "metadata": record("namespaceObject.metadata", _METADATA),
+        "spec": record("namespaceObject.spec", {"finalizers": list_of(STRING)}),
+        "status": record("namespaceObject.status", {"conditions": list_of(_CONDITION), "phase": STRING}),
+    },
+)
+"""The type of `namespaceObject` (k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType), whose values
+`neuron.api.namespaces` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
+
+
+class UnansweredError(Exception):
+    """An evaluation ended at a permission that was not looked up yet. Its caller looks it up, and evaluates again."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(str(question))
+        self.question = question
+
+
+def ask_nobody(question: Question) -> AccessDecision:
+    """For evaluations without an API server.
+
+    Raises:
+        CelRuntimeError: always.
+    """
+    raise CelRuntimeError(
+        f"the permission {question} is not known, because there is no API server to ask here: in a test, give the"
+        " answer in `access`"
+    )
+
 
 _GROUP_KIND: Final = record("kind", {"group": STRING, "version": STRING, "kind": STRING})
 _GROUP_RESOURCE: Final = record("resource", {"group": STRING, "version": STRING, "resource": STRING})
@@ -255,29 +304,9 @@ def can_convert(subject: RequestSubject, wanted: Api) -> bool:
     return wanted[0] == group == GROUP and resource_versions.convertible(subject.kind, version, wanted[1])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestContext:
-    """What a request has beside its objects; see `RequestSubject`.
-
-    Attributes:
-        namespace_object: the Namespace; None: one that has only its name.
-        user_info: who sends the request.
-        quotas: devices that the namespace's ResourceQuotas allow; None if they are not known.
-    """
-
-    namespace_object: Mapping[str, Any] | None = None
-    user_info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    quotas: Mapping[str, int] | None = None
-    knowledge: DeviceKnowledge = NOTHING_KNOWN
-    ask: Ask = ask_nobody
-
-
-NO_CONTEXT: Final = RequestContext()
-
-
 def of_object(
     data: Mapping[str, Any],
-    context: RequestContext = NO_CONTEXT,
+    namespace_object: Mapping[str, Any] | None = None,
     *,
     operation: str = "CREATE",
     resource: str | None = None,
@@ -287,7 +316,7 @@ def of_object(
     """The request that would send an object to the API server.
 
     Args:
-        context: what the request has beside its objects.
+        namespace_object: the Namespace; None: one that has only its name.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         resource: plural name, with a subresource such as `pods/ephemeralcontainers` if the request is about one, and
             with version and group, as in `leaderworkersets.v1.leaderworkerset.x-k8s.io/scale`, if they are not those of
@@ -302,14 +331,14 @@ def of_object(
     plural_name, _, api = full.partition(".")
     resource_api = _api_of(api) if api else OWNERS.get((plural_name, subresource))
     name = name or str(metadata.get("name", ""))
-    known = mapping(mapping(context.namespace_object).get("metadata")).get("name")
-    namespace, namespace_object = "", None
+    known = mapping(mapping(namespace_object).get("metadata")).get("name")
+    namespace, value = "", None
     if plural_name == NAMESPACES:
         # The API server sets the namespace of a request about a Namespace, and has no namespaceObject for it.
         namespace = name
     elif kind not in CLUSTER_SCOPED and plural_name not in _CLUSTER_SCOPED_OWNERS:
         namespace = str(metadata.get("namespace") or known or "default")
-        namespace_object = namespace_value(context.namespace_object or namespace_named(namespace))
+        value = namespace_value(namespace_object or namespace_named(namespace))
     deleted = operation == "DELETE"
     return RequestSubject(
         operation=operation,
@@ -323,11 +352,7 @@ def of_object(
         old_object=data if deleted else old_object,
         namespace=namespace,
         name=name,
-        namespace_object=namespace_object,
-        user_info=context.user_info,
-        ask=context.ask,
-        quotas=context.quotas,
-        knowledge=context.knowledge,
+        namespace_object=value,
     )
 
 

@@ -18,7 +18,6 @@ from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import covers
 from neuron.api.fields import mapping
-from policies.judging.fields import name_text
 from policies.judging.knowledge import DeviceKnowledge, figures
 from policies.judging.whole_nodes import ParsingTime, of_catalogue
 
@@ -335,3 +334,11 @@ def _parsed(parameters: object) -> object:
         return json.loads(parameters)
     except (ValueError, RecursionError):
         return {}
+
+
+_SHOWN: Final = 60
+
+
+def name_text(name: str) -> str:
+    """A name for a message: cut, and on one line."""
+    return ascii(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")

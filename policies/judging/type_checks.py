@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from conversion.objects.pod_places import path_text
 from kubecel.engine import CelEngine
 from kubecel.errors import CelError
 from kubecel.syntax.nodes import Literal, ObjectLiteral, walk
@@ -19,7 +20,6 @@ from neuron.findings import did_you_mean, few
 from policies.judging.subjects import types_with
 from policies.patching.json_patch import steps
 from policies.schema.documents import Path, PolicyDocument
-from policies.schema.kinds import MutationSpec, PolicySpec, ValidationSpec
 
 _MOST_NAMED: Final = 3
 _OBJECTS: Final = ("object", "oldObject")
@@ -46,46 +46,48 @@ class KnownKind:
 def warnings(
     engine: CelEngine,
     document: PolicyDocument,
-    spec: PolicySpec,
+    sources: Sequence[tuple[Path, str]],
     kinds: Sequence[KnownKind],
     params: KnownKind | None = None,
 ) -> Iterator[str]:
     """Warnings about fields and types that the kinds do not have, with file and line.
 
     Of a policy that looks at the kind of the object, only what is wrong for every kind is reported, and so of fields of
-    which it asks whether they are there. `params`: the kind of the parameter objects, if it is known.
+    which it asks whether they are there.
+
+    Args:
+        sources: the expressions with their paths; variables before the expressions that read them.
+        params: the kind of the parameter objects, if it is known.
     """
-    yield from _warned(engine, document, spec, kinds, _OBJECTS)
+    yield from _warned(engine, document, sources, kinds, _OBJECTS)
     if params is not None:
-        yield from _warned(engine, document, spec, (params,), _PARAMETERS)
+        yield from _warned(engine, document, sources, (params,), _PARAMETERS)
 
 
 def _warned(
     engine: CelEngine,
     document: PolicyDocument,
-    spec: PolicySpec,
+    sources: Sequence[tuple[Path, str]],
     kinds: Sequence[KnownKind],
     variables: Sequence[str],
 ) -> Iterator[str]:
     """Warnings about some variables, which have one of the kinds."""
     found: dict[tuple[Path, str], list[str]] = {}
     for kind in kinds:
-        for path, message in _of_kind(engine, spec, kind, variables):
+        for path, message in _of_kind(engine, document, sources, kind, variables):
             found.setdefault((path, message), []).append(kind.name)
     failing: dict[tuple[Path, str], set[str]] = {}
     for (path, message), names in found.items():
         failing.setdefault((path, _wrong(message)), set()).update(names)
-    sources = [source for _, source in _expressions(spec)]
-    by_kind = any(_BY_KIND.search(source) for source in sources)
-    asked = {name for source in sources for names in _ASKED.findall(source) for name in names if name}
+    by_kind = any(_BY_KIND.search(source) for _, source in sources)
+    asked = {name for _, source in sources for names in _ASKED.findall(source) for name in names if name}
     for (path, message), names in sorted(found.items(), key=lambda each: document.line(each[0][0])):
         field = _FIELD.search(message)
         guarded = by_kind or (field is not None and field[1] in asked)
         if guarded and len(failing[path, _wrong(message)]) < len(kinds):
             continue
         line = document.text_lines.get(path, document.line(path))
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-        yield f"{document.file}:{line}: {place}: {message} ({few(names, _MOST_NAMED)})"
+        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, _MOST_NAMED)})"
 
 
 def _wrong(message: str) -> str:
@@ -94,12 +96,18 @@ def _wrong(message: str) -> str:
     return message if field is None else field[0]
 
 
-def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind, names: Sequence[str]) -> Iterator[tuple[Path, str]]:
+def _of_kind(
+    engine: CelEngine,
+    document: PolicyDocument,
+    sources: Iterable[tuple[Path, str]],
+    kind: KnownKind,
+    names: Sequence[str],
+) -> Iterator[tuple[Path, str]]:
     """What is wrong if the variables `names` are objects of one kind."""
     variables: dict[str, Type] = {}
     typed = dict.fromkeys(names, kind.type)
     known_here = (*typed, "variables")
-    for path, source in _expressions(spec):
+    for path, source in sources:
         known: Mapping[str, Type] = {**types_with({}), **typed, "variables": record("variables", variables)}
         result = DYN
         # What reads no object was checked when it was compiled for objects of any form.
@@ -113,7 +121,7 @@ def _of_kind(engine: CelEngine, spec: PolicySpec, kind: KnownKind, names: Sequen
         if mutates and names is _OBJECTS:
             yield from ((path, message) for message in _wrong_fields(engine, source, known, kind.type))
         if path[1] == "variables":
-            variables[spec.variables[int(path[2])].name] = result
+            variables[document.data["spec"]["variables"][path[2]]["name"]] = result
 
 
 def _wrong_fields(engine: CelEngine, source: str, known: Mapping[str, Type], kind: Type) -> Iterator[str]:
@@ -149,26 +157,3 @@ def _unknown_step(kind: Type, keys: Sequence[str]) -> Iterator[str]:
             return
         else:
             found = found.fields[key]
-
-
-def _expressions(spec: PolicySpec) -> Iterable[tuple[Path, str]]:
-    """All expressions, variables first, with their paths."""
-    for at, variable in enumerate(spec.variables):
-        yield ("spec", "variables", at, "expression"), variable.expression
-    for at, condition in enumerate(spec.match_conditions):
-        yield ("spec", "matchConditions", at, "expression"), condition.expression
-    if isinstance(spec, MutationSpec):
-        for at, mutation in enumerate(spec.mutations):
-            if mutation.json_patch is not None:
-                yield ("spec", "mutations", at, "jsonPatch", "expression"), mutation.json_patch.expression
-            if mutation.apply_configuration is not None:
-                source = mutation.apply_configuration.expression
-                yield ("spec", "mutations", at, "applyConfiguration", "expression"), source
-    if not isinstance(spec, ValidationSpec):
-        return
-    for at, validation in enumerate(spec.validations):
-        yield ("spec", "validations", at, "expression"), validation.expression
-        if validation.message_expression:
-            yield ("spec", "validations", at, "messageExpression"), validation.message_expression
-    for at, annotation in enumerate(spec.audit_annotations):
-        yield ("spec", "auditAnnotations", at, "valueExpression"), annotation.value_expression

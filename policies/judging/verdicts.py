@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 
-from policies.judging.failures import Failure
+from policies.judging.conditions import Failure
 from policies.judging.rules import Binding, Exemption, ValidatingRule
 
 

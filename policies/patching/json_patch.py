@@ -6,10 +6,11 @@ Source: gopkg.in/evanphx/json-patch.v4, with its defaults (negative indices are 
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from conversion.objects.pod_places import pointer
+from conversion.patches.decision import Operation
 from conversion.patches.operations import size_of
 
 MISSING: Final = object()
@@ -61,6 +62,11 @@ def applied(data: Any, operations: Sequence[PatchOperation]) -> Any:
                 raise PatchError(f"copy operations copy more than {MOST_COPIED} bytes")
         data = operation(data, each)
     return data
+
+
+def patched(data: Any, patch: Iterable[Operation]) -> Any:
+    """The object with the operations of a decision. Raises as `applied`."""
+    return applied(data, [PatchOperation(each["op"], each["path"], value=each.get("value")) for each in patch])
 
 
 def tokens(path: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from runtime.yaml_nodes import (
     BLOCK_STYLES,
+    TAG_PREFIX,
     Alias,
     DocumentLimits,
     Mapping_,
@@ -19,7 +20,6 @@ from runtime.yaml_nodes import (
     YamlSyntaxError,
     compose_all,
 )
-from runtime.yaml_scalars import TAG_PREFIX
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the document's root."""

@@ -232,11 +232,7 @@ def _check_items(action: str, items: tuple[Model, ...], field: str) -> None:
         raise fault(f"action Replace needs {field}; to have none, write action: Off")
     for at, item in enumerate(items):
         if item in items[:at]:
-            raise fault(f"the same entry is in {field} twice: {_shown(item)}")
-
-
-def _shown(item: Model) -> str:
-    return str(manifest(item))
+            raise fault(f"the same entry is in {field} twice: {manifest(item)}")
 
 
 def manifest(model: Model) -> dict[str, object]:

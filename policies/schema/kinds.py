@@ -137,20 +137,26 @@ class ValidatingAdmissionPolicy(Model):
 
 
 Action = Literal["Deny", "Warn", "Audit"]
-Actions = Annotated[tuple[Action, ...], Field(min_length=1)]
+Actions = Annotated[
+    tuple[Action, ...],
+    Field(min_length=1, description="What happens if a validation does not hold. Deny and Warn exclude each other."),
+]
 
 
-class BindingSpec(Model):
-    """`ValidatingAdmissionPolicyBindingSpec`."""
+class MutatingBindingSpec(Model):
+    """`MutatingAdmissionPolicyBindingSpec`."""
 
     policy_name: Annotated[Name, Field(description="The policy that it puts in force.")]
-    validation_actions: Annotated[
-        Actions, Field(description="What happens if a validation does not hold. Deny and Warn exclude each other.")
-    ]
     match_resources: Annotated[
         MatchResources | None, Field(description="Requests to which the binding restricts the policy.")
     ] = None
     param_ref: ParamRef | None = None
+
+
+class BindingSpec(MutatingBindingSpec):
+    """`ValidatingAdmissionPolicyBindingSpec`."""
+
+    validation_actions: Actions
 
 
 class ValidatingAdmissionPolicyBinding(Model):
@@ -259,9 +265,7 @@ class Case(RequestCase):
 class ValidatingPolicySpec(ValidationSpec):
     """A ValidatingAdmissionPolicySpec with additional fields."""
 
-    validation_actions: Annotated[
-        Actions, Field(description="What happens if a validation does not hold. Deny and Warn exclude each other.")
-    ] = ("Deny",)
+    validation_actions: Actions = ("Deny",)
     severity: Annotated[
         Literal["info", "low", "medium", "high", "critical"], Field(description="Appears in reports and SARIF.")
     ] = "medium"
@@ -356,16 +360,6 @@ class MutatingAdmissionPolicy(Model):
     spec: MutationSpec
 
 
-class MutatingBindingSpec(Model):
-    """`MutatingAdmissionPolicyBindingSpec`."""
-
-    policy_name: Annotated[Name, Field(description="The policy that it puts in force.")]
-    match_resources: Annotated[
-        MatchResources | None, Field(description="Requests to which the binding restricts the policy.")
-    ] = None
-    param_ref: ParamRef | None = None
-
-
 class MutatingAdmissionPolicyBinding(Model):
     """`admissionregistration.k8s.io/v1` MutatingAdmissionPolicyBinding."""
 
@@ -446,13 +440,20 @@ PodFailurePolicy = Annotated[
 ]
 
 
+class PodPolicySpec(Model):
+    """What the policies about pods have in common."""
+
+    match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
+    failure_policy: PodFailurePolicy = None
+
+
 class QueuedPods(Model):
     """Pods with the label `kueue.x-k8s.io/queue-name`."""
 
     mode: Annotated[Mode, Field(description="Used for them instead of spec.mode.")]
 
 
-class ConversionPolicySpec(Model):
+class ConversionPolicySpec(PodPolicySpec):
     """How pods are converted."""
 
     has_null_settings = True
@@ -465,9 +466,7 @@ class ConversionPolicySpec(Model):
             " setting.",
         ),
     ]
-    match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
     tests: Annotated[tuple[PodCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
-    failure_policy: PodFailurePolicy = None
     mode: Annotated[
         Mode | None,
         Field(description="Mode if neither pod nor namespace has the annotation. Default: the server's setting."),
@@ -540,13 +539,11 @@ class HintCase(PodCase):
     gets: Annotated[schema_hints.Gets | None, Field(description="The expected hints.")] = None
 
 
-class SchedulingHintPolicySpec(Model):
+class SchedulingHintPolicySpec(PodPolicySpec):
     """Scheduling hints of converted pods. The server's settings decide the hints that are not set."""
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
-    match: Annotated[PodMatch, Field(description="The pods. Default: all.")] = PodMatch()
     tests: Annotated[tuple[HintCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
-    failure_policy: PodFailurePolicy = None
     tolerations: schema_hints.TolerationHints | None = None
     node_affinity: schema_hints.NodeAffinityHints | None = None
     scheduler_name: schema_hints.SchedulerNameHint | None = None
@@ -570,7 +567,7 @@ ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_
 Parameter = StrictStr | StrictInt | StrictBool
 
 
-class ClaimTemplateSpec(Model):
+class ClaimTemplateSpec(PodPolicySpec):
     """A ResourceClaimTemplate that pods of many namespaces name; the webhook makes it there."""
 
     version: Annotated[
@@ -586,7 +583,6 @@ class ClaimTemplateSpec(Model):
         PodMatch()
     )
     tests: Annotated[tuple[PodCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
-    failure_policy: PodFailurePolicy = None
     parameters: Annotated[
         dict[ParameterName, Parameter],
         Field(

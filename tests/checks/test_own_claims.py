@@ -89,16 +89,33 @@ def test_a_claim_for_several_types_has_no_findings(resource: str, amount: int) -
     assert {key: codes for key, codes in found.items() if codes} == {}
 
 
+@pytest.mark.parametrize("counts", [(10, 2), (9, 3), (8, 4), (7, 5), (8, 1, 1), (8, 2, 1), (7, 2, 2)], ids=str)
+@pytest.mark.parametrize("tries_orders", [True, False], ids=["1.35", "1.36"])
+def test_a_claim_for_several_containers_on_a_ring_has_no_findings(counts: tuple[int, ...], tries_orders: bool) -> None:
+    catalogue = Catalogue().scheduled(tries_orders=tries_orders)
+    entry = catalogue.get("inf2.48xlarge")
+    assert entry is not None
+    context = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), without_limit())
+    asks = [
+        Ask(f"c{number}", Role.APP, f"spec.containers[{number}]", "aws.amazon.com/neuron", count)
+        for number, count in enumerate(counts)
+    ]
+    claim = make_claim(asks, [entry], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(claim, Claim)
+    assert findings(claim, context) == []
+
+
 def findings(claim: Claim, context: ClaimContext) -> list[str]:
-    """Codes of the findings about the template, and about a container that uses its claim."""
+    """Codes of the findings about the template, and about the containers that use its claim."""
     spec, wrong = read_claim(KIND, API_VERSION, claim.template.spec)
     judgement = judge_claim(spec, context)
-    (use,) = claim.uses
-    entries = [{"name": "neuron", "request": each} for each in use or ()] or [{"name": "neuron"}]
+    uses = [[{"name": "neuron", "request": each} for each in use or ()] or [{"name": "neuron"}] for use in claim.uses]
     pod = pods.view(
         {
             "spec": {
-                "containers": [{"name": "main", "resources": {"claims": entries}}],
+                "containers": [
+                    {"name": f"c{number}", "resources": {"claims": entries}} for number, entries in enumerate(uses)
+                ],
                 "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": claim.template.name}],
             }
         }

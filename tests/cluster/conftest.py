@@ -1,10 +1,12 @@
 """Fixtures: a control plane that files use in turn; a webhook per file; a namespace and its fake nodes per test.
 
 Options: `--shuffle SEED` runs the files, and the tests in each, in a random order; `--logs DIR` says where what fails
-leaves its logs.
+leaves its logs; `--record FILE` writes the counts of the run, from which docs/versions.md is made.
 """
 
+import collections
 import itertools
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from tests.cluster.controlplane import Assets, AssetsMissingError, ControlPlane
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.nodes import INSTANCE_TYPE, Fleet
 from tests.cluster.planes import OF_TESTS, Planes, started
+from tests.cluster.pruning import Prune, pruning
 from tests.cluster.webhooks import Webhook, install_rbac
 from tests.conformance import objects
 
@@ -45,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--shuffle", type=int, metavar="SEED", help="run files, and tests in each, in a random order; long files first"
     )
     group.addoption("--logs", type=Path, metavar="DIR", help="folder for logs of what fails (build/cluster-logs)")
+    group.addoption("--record", type=Path, metavar="FILE", help="write counts and reasons of skips for this version")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,11 +131,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     return report  # type: ignore[return-value]
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     folder = _logs(config)
     if folder.is_dir():
         terminalreporter.section("logs")
         terminalreporter.line(f"What failed left its logs in {folder}: a folder for each test.")
+    record: Path | None = config.getoption("--record", None)
+    if record is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        _record(record, terminalreporter.stats)
+
+
+def _record(file: Path, stats: dict[str, list[Any]]) -> None:
+    """Write the counts of this run as those of this version: version -> passed, failed, skipped (reason -> count)."""
+    found = json.loads(file.read_text()) if file.exists() else {}
+    reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in stats.get("skipped", ()))
+    found[versions.text(Assets.locate().version)] = {
+        "passed": len(stats.get("passed", ())),
+        "failed": len(stats.get("failed", ())) + len(stats.get("error", ())),
+        "skipped": dict(sorted(reasons.items())),
+    }
+    newest_first = sorted(found.items(), key=lambda item: [int(part) for part in item[0].split(".")], reverse=True)
+    file.write_text(json.dumps(dict(newest_first), indent=2) + "\n")
 
 
 # --- fixtures -----------------------------------------------------------------------------------------------------
@@ -283,6 +303,12 @@ def kubelet(
         yield kubelet
     finally:
         kubelet.stop()
+
+
+@pytest.fixture(scope="module")
+def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[Prune]:
+    """`neuron-dra templates`; its namespace is that of the installed webhook."""
+    yield from pruning(control_plane)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from tests.cluster.manifests import NEURON, claim_template, container, devices_r
 from tests.cluster.nodes import DRIVER
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.cluster.webhooks import MANIFESTS, load
+from tests.kubeletplugin.kubelet_server import KubeletServer
 
 USER: Final = "driver-under-test"
 """Has the rights of the driver's shipped roles, whose own names are taken where the manifests are applied."""
@@ -86,10 +87,11 @@ class NodeDirectories(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class BareNode:
-    """The directories of a node without a kubelet."""
+    """The directories of a node without a kubelet, but for its answer that no pod uses devices."""
 
     node: str
     root: Path
+    pod_resources: KubeletServer
 
     @property
     def cdi_directory(self) -> Path:
@@ -109,9 +111,11 @@ class BareNode:
 
 def bare_node(name: str, root: Path) -> BareNode:
     """The same, with its directories."""
-    node = BareNode(name, root)
-    for path in (node.plugins, node.plugins_registry, node.cdi_directory):
+    socket = root / "pod-resources/kubelet.sock"
+    node = BareNode(name, root, KubeletServer(socket))
+    for path in (node.plugins, node.plugins_registry, node.cdi_directory, socket.parent):
         path.mkdir(parents=True)
+    node.pod_resources.__enter__()
     return node
 
 
@@ -132,6 +136,7 @@ class Driver:
     ) -> None:
         """Without `kubeconfig`, it has the rights of `USER`."""
         self.node = kubelet.node
+        self._kubelet = kubelet  # a bare node answers for as long as its driver is there
         self._api = plane.admin
         self.state = kubelet.plugins / DRIVER
         self._metrics_port, self._health_port = free_ports(2)

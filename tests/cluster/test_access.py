@@ -1,6 +1,8 @@
-"""`authorizer` in expressions: the API server's own answers, and those of the webhook's look-ups."""
+"""`authorizer` in expressions: the API server's own answers, those of the webhook's look-ups, and its right to ask."""
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -9,10 +11,14 @@ from kubecel.budget import POLICY_LIMITS, Budget
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.library.authorization import AccessDecision, Question
-from policies.judging.subjects import RequestContext, of_object, types_with
+from policies.judging.subjects import of_object, types_with
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import eventually
+from tests.cluster.replicas import Installation
+from tests.cluster.statuses import status
+from tests.cluster.webhooks import install_rbac
+from tests.deploy.charts import render
 from webhook.cluster.access_reviews import review
 
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -109,7 +115,7 @@ def _ours(api: Api, name: str, expression: str, namespace: str, user: Object) ->
         status = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).body["status"]
         return AccessDecision(status["allowed"], status.get("reason", ""), status.get("evaluationError", ""))
 
-    subject = dataclasses.replace(of_object(_object(name, namespace), RequestContext(user_info=user)), ask=ask)
+    subject = dataclasses.replace(of_object(_object(name, namespace)), user_info=user, ask=ask)
     engine = Cel()
     variables: Any = subject.activation({})
     budget = Budget(lambda: 0.0, POLICY_LIMITS)  # Here the look-ups are made while it evaluates.
@@ -147,3 +153,77 @@ def test_permissions_are_those_of_the_api_server(api: Api, account: str, control
 
 def _plural(each: Object) -> str:
     return "mutatingadmissionpolicies" if each["kind"].endswith("Policy") else "mutatingadmissionpolicybindings"
+
+
+# --- the webhook's own right to ask -------------------------------------------------------------------------------
+
+CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+SAYS: Final = "a policy reads authorizer, and the webhook may not create subjectaccessreviews"
+POLICY: Final = """
+apiVersion: policy.neuron.aws.com/v1alpha1
+kind: ValidatingPolicy
+metadata: {name: who-may-claim}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [resource.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [resourceclaims]}
+  validations:
+  - expression: authorizer.group('').resource('nodes').check('delete').allowed()
+    message: only who may delete nodes claims devices
+"""
+
+
+def test_the_missing_right_to_ask_is_said_and_its_rule_mends_it(
+    lent_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    api, kubectl = lent_control_plane.admin, lent_control_plane.kubectl().within("")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    with Installation(lent_control_plane, install_rbac(lent_control_plane)) as installation:
+        replica = installation.replica(f"--policies={tmp_path}")
+        installation.configure(replica)
+        replica.wait_ready()
+        installation.wait_configured()
+
+        ready = eventually("the check", lambda: (found := replica.readiness()[1]) and SAYS in found and found)
+        assert f"[+]policy permissions ok: {SAYS}: set validation.accessReviews: true" in ready
+        assert '"policies cannot be evaluated"' in replica.log()
+        assert SAYS in replica.log()
+        said = eventually("the report", lambda: _status(lent_control_plane))
+        assert "set validation.accessReviews: true in the chart's values" in said
+        denied = eventually("the policy to be asked", lambda: _refusal(api))
+        assert "NEU803: policy 'who-may-claim'" in denied
+        assert "the permission 'delete' on 'nodes' is not known: the webhook may not create subjectaccessrev" in denied
+
+        added = [each for each in render(RIGHT) if each["metadata"]["name"] == "neuron-dra-access-reviews"]
+        assert [each["kind"] for each in added] == ["ClusterRole", "ClusterRoleBinding"]
+        for each in added:
+            kubectl.must("apply", "-f", "-", stdin=json.dumps(each))
+        eventually("the policy to get an answer", lambda: not _refusal(api))
+        eventually("the check", lambda: "policy permissions ok\n" in replica.readiness()[1])
+        eventually("the report", lambda: not _status(lent_control_plane))
+
+
+def test_every_account_may_read_the_schemas_of_kinds_and_nobody_without_an_account(control_plane: ControlPlane) -> None:
+    document = ("get", "--raw", "/openapi/v3/apis/resource.k8s.io/v1")
+    read = control_plane.kubectl(control_plane.user_kubeconfig("without-rights")).must(*document)
+    assert "io.k8s.api.resource.v1.ResourceClaim" in json.loads(read.stdout)["components"]["schemas"]
+    assert (
+        "Unauthorized" in control_plane.kubectl(control_plane.token_kubeconfig("nobody", "none")).run(*document).stderr
+    )
+
+
+RIGHT: Final = {"policies": {"packs": ["privileged"]}, "validation": {"accessReviews": True}}
+
+
+def _status(plane: ControlPlane) -> str:
+    """What `neuron-dra status` says about the right; empty: nothing."""
+    return next((each for each in status(plane.admin_kubeconfig).texts("note") if SAYS in each), "")
+
+
+def _refusal(api: Api) -> str:
+    """What the dry run of a claim is answered; empty: it is admitted."""
+    request = {"name": "r", "exactly": {"deviceClassName": "neuron.aws.com", "count": 1}}
+    spec = {"devices": {"requests": [request]}}
+    body = {"metadata": {"name": "asks"}, "spec": spec}
+    answer = api.answer("POST", CLAIMS, json=body, params={"dryRun": "All"})
+    return "" if answer.is_success else answer.text

@@ -425,8 +425,8 @@ def test_accounts_have_exactly_the_required_rights(plane: ControlPlane, helm: He
         (PRUNE, ANYWHERE, "list", "pods", True),
         (PRUNE, ANYWHERE, "list patch delete create", "resourceclaimtemplates", True),
         (PRUNE, ANYWHERE, "delete", "pods", False),
-        (PLUGIN, ANYWHERE, "get list", "resourceclaims", True),
-        (PLUGIN, ANYWHERE, "update delete", "resourceclaims", False),
+        (PLUGIN, ANYWHERE, "get", "resourceclaims", True),
+        (PLUGIN, ANYWHERE, "list update delete", "resourceclaims", False),
         (PLUGIN, "", "get list watch patch", "nodes", True),
         (PLUGIN, "", "create update delete", "nodes", False),
     ]

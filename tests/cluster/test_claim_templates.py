@@ -13,6 +13,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manifests import pod
 from tests.cluster.processes import eventually
+from tests.cluster.pruning import Prune
 from tests.cluster.webhooks import MANIFESTS, Webhook, load
 from tests.deploy.charts import find, render
 
@@ -181,6 +182,26 @@ def test_a_pod_asks_by_annotation_and_apply_again_changes_nothing(kubectl: Kubec
     refused = kubectl.feed("create", annotated("q", "xxl-trn2"))
     assert not refused.ok
     assert "NEU722" in refused.stderr
+
+
+@pytest.mark.usefixtures("with_templates")
+def test_an_unused_template_is_pruned_and_made_again(api: Api, namespace: str, prune: Prune) -> None:
+    sent(api, namespace)
+    api.create(named("p"), namespace)
+    api.create(annotated("q"), namespace)
+    api.delete("Pod", "p", namespace, force=True)
+    assert prune.must(namespace) == {"xl-trn2": "removed"}
+    assert api.find(TEMPLATE, "l-trn2", namespace) is not None, "a pod uses it"
+    assert version_of(api.create(named("later"), namespace).body) == "xl-trn2=1"
+    assert version_of(api.get(TEMPLATE, "xl-trn2", namespace)) == "1"
+
+
+@pytest.mark.usefixtures("with_templates")
+def test_prune_leaves_a_template_of_the_tenant(api: Api, namespace: str, prune: Prune) -> None:
+    sent(api, namespace)
+    api.create(own_template(), namespace)
+    assert prune.must(namespace) == {}
+    assert api.find(TEMPLATE, "xl-trn2", namespace) is not None
 
 
 @pytest.mark.usefixtures("with_templates")

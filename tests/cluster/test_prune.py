@@ -1,15 +1,12 @@
 """`neuron-dra templates prune` on a real control plane, with the rights of its manifest and the webhook at work."""
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,8 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import LNC, MANAGED_BY, container, generated_templates, pod, template_names
 from tests.cluster.processes import eventually
-from tests.cluster.webhooks import MANIFESTS, Webhook
+from tests.cluster.pruning import COMMAND, Prune
+from tests.cluster.webhooks import MANIFESTS
 from tests.deploy.charts import find, render
 from tests.support.loops import Loop
 
@@ -26,46 +24,6 @@ pytestmark = pytest.mark.usefixtures("webhook")
 
 MARK = "neuron.aws.com/prune-after"
 TEMPLATE = "ResourceClaimTemplate"
-COMMAND = Path(sys.executable).parent / "neuron-dra"
-
-
-@dataclasses.dataclass(frozen=True)
-class Prune:
-    """The command, as its ServiceAccount."""
-
-    kubeconfig: Path
-
-    def argv(self, command: str, namespace: str, *flags: str) -> list[str]:
-        return [
-            str(COMMAND),
-            "templates",
-            command,
-            f"--kubeconfig={self.kubeconfig}",
-            f"--namespace={namespace}",
-            *flags,
-        ]
-
-    def run(self, command: str, namespace: str, *flags: str) -> tuple[int, str, str]:
-        argv = self.argv(command, namespace, *flags)
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-    def must(self, namespace: str, *flags: str, older_than: str = "0s", grace: str = "1s") -> dict[str, str]:
-        """Prune; the outcome for each candidate."""
-        chosen = (f"--older-than={older_than}", f"--grace={grace}", "-ojson", *flags)
-        code, stdout, stderr = self.run("prune", namespace, *chosen)
-        assert code == 0, stderr + stdout
-        return {each["name"]: each["outcome"] for each in json.loads(stdout)["templates"]}
-
-
-@pytest.fixture(scope="module")
-def prune(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterator[Prune]:
-    kubectl = control_plane.kubectl().within("neuron-dra")
-    manifest = str(MANIFESTS / "prune.yaml")
-    kubectl.must("apply", "-f", manifest)
-    token = kubectl.must("create", "token", "neuron-dra-prune", "--duration=2h").stdout.strip()
-    yield Prune(control_plane.token_kubeconfig("neuron-dra-prune", token))
-    kubectl.must("delete", "-f", manifest, "--wait=false")
 
 
 def unused(api: Api, namespace: str, devices: int = 4, annotations: dict[str, str] | None = None) -> str:

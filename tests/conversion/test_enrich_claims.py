@@ -15,7 +15,7 @@ from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
 from neuron import names
 from policies.files.loader import load
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.conversion.test_convert_pods import converted
 from tests.conversion.test_convert_pods import decide as decide_pod
 from tests.support.clusters import FakeCluster, mutator
@@ -52,7 +52,7 @@ def decide(
     old: Any = None,
     *,
     cluster: FakeCluster | None = None,
-    policies: PolicySet = NO_POLICIES,
+    policies: PolicySet = PolicySet(),
     families: tuple[str, ...] = TRN2,
     **options: Any,
 ) -> Decision:
@@ -191,7 +191,7 @@ def namespace(value: str) -> FakeCluster:
 def test_the_first_that_is_set_counts(own: str | None, of_namespace: str | None, by_policy: bool, outcome: str) -> None:
     item = claim(request("gpus", 4), annotations=None if own is None else {names.ANNOTATION_ENRICH: own})
     cluster = None if of_namespace is None else namespace(of_namespace)
-    policies = policy(enrichesClaims=True) if by_policy else NO_POLICIES
+    policies = policy(enrichesClaims=True) if by_policy else PolicySet()
     assert decide(item, cluster=cluster, policies=policies).outcome == outcome
 
 

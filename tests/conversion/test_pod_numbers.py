@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from commands.cli.main import main
 from conversion.objects.kinds import KINDS
-from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES, pods_of_workload
-from policies.judging.knowledge import DeviceKnowledge
-from policies.judging.subjects import RequestContext, of_object
+from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES
+from policies.judging.subjects import of_object
 
 
 def template(devices: int = 16, **spec: Any) -> dict[str, Any]:
@@ -27,8 +26,7 @@ def job(devices: int = 16, **spec: Any) -> dict[str, Any]:
 
 def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
     data = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec, **more}
-    context = RequestContext(knowledge=DeviceKnowledge(count_pods=pods_of_workload))
-    found: dict[str, Any] = of_object(data, context).activation({})["neuron"]
+    found: dict[str, Any] = of_object(data).activation({})["neuron"]
     return found
 
 

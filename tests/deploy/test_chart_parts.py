@@ -40,7 +40,7 @@ NEEDED: list[Object] = [
         "resources": ["resourceslices"],
         "verbs": ["get", "list", "watch", "create", "update", "delete"],
     },
-    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
     {
         "apiGroups": ["resource.k8s.io"],

@@ -10,7 +10,7 @@ from typing import Final
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.checkpoint import uid_before
 from kubeletplugin.prepare.preparer import Preparer
-from tests.kubeletplugin.fakes import Node, allocated, config, devices, share, uid
+from tests.kubeletplugin.fakes import Node, allocated, config, devices, restored, share, uid
 
 PHASES: Final = ("before", "between", "after")
 """When to die: before a step, after half of it (half the bytes of a write), after it."""
@@ -123,7 +123,7 @@ def _recover(preparer: Preparer, _node: Node) -> None:
 
 
 def _complete(preparer: Preparer, node: Node) -> None:
-    preparer.complete([CLAIM, OTHER], node.view())
+    preparer.complete(restored(node.view(), CLAIM, OTHER), [CLAIM, OTHER], node.view())
 
 
 def _mend(preparer: Preparer, _node: Node) -> None:

@@ -21,8 +21,8 @@ from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, re
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import cdi
-from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, encode
-from kubeletplugin.prepare.decide import NodeView
+from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, encode
+from kubeletplugin.prepare.decide import NodeView, undecided
 from kubeletplugin.prepare.metadata_files import MetadataFiles
 from kubeletplugin.prepare.pod_resources import UsedDevice
 from kubeletplugin.prepare.preparer import Preparer
@@ -137,6 +137,11 @@ def allocated(
 
 def devices(*indices: int, request: str = "n0") -> tuple[JsonObject, ...]:
     return tuple(result(f"neuron-device-{index}", request) for index in indices)
+
+
+def restored(view: NodeView, *claims: AllocatedClaim) -> list[PreparedClaim]:
+    """Claims of pods, as the kubelet tells them."""
+    return [undecided(claim, view) for claim in claims]
 
 
 _TREE: Final = ("sys", "dev", "emulates")
@@ -383,10 +388,6 @@ class FakeApi:
         if self.keeps_device_status:
             body["status"]["devices"] = [*others, *copy.deepcopy(list(devices))]
         return copy.deepcopy(body)
-
-    async def claims(self) -> list[JsonObject]:
-        self._call("list claims")
-        return list(self.claim_objects.values())
 
     async def kubernetes(self) -> str:
         self._call("version")

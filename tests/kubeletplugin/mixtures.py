@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubeletplugin.discover import sharing
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.prepare.cdi import SpecFiles
-from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
+from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError, undecided
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron.allocator.search import (
@@ -238,7 +238,7 @@ class Life:
         self.steps = 0
         self._numbers = itertools.count(seed * 1000)
         self.preparer = self._start()
-        self.preparer.complete([], self.view)  # nothing is prepared
+        self.preparer.complete([], [], self.view)  # nothing is prepared
 
     def _start(self) -> Preparer:
         specs = SpecFiles(self.files, self.cdi_dir, BOOT)
@@ -368,7 +368,8 @@ class Life:
         self.files.write(path, b"garbage")
         self.preparer = self._start()
         running = [pod.claim for pod in self.pods.values() if pod.answers is not None]
-        assert self.preparer.complete(running, self.view).errors == ()
+        told = [undecided(claim, self.view) for claim in running]
+        assert self.preparer.complete(told, running, self.view).errors == ()
         claims = self.preparer.checkpoint().claims
         asked = {key: dataclasses.replace(claim, asked=before.claims[key].asked) for key, claim in claims.items()}
         assert asked == before.claims

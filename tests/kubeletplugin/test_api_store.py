@@ -120,71 +120,42 @@ def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
 
 
-def stored_claim(name: str, driver: str = "neuron.aws.com", pool: str = NODE, **more: Any) -> dict[str, Any]:
-    allocation = {
-        "devices": {"results": [{"driver": driver, "request": "r", "pool": pool, "device": "neuron-device-0"}]}
-    }
-    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {"long": "x" * 1000}}
-    return {"metadata": metadata, "spec": {"devices": more}, "status": {"allocation": allocation, "reservedFor": [{}]}}
+def stored_slice(name: str, **more: Any) -> dict[str, Any]:
+    spec = {"driver": "neuron.aws.com", "nodeName": NODE, "devices": [], **more}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [b"[" * 5000 + b"]" * 5000, b"1" * 4301, b'"\\ud800"'],
-    ids=["deep", "4301 digits", "surrogate"],
-)
-def test_an_unreadable_claim_does_not_hide_others_in_a_list(tmp_path: Path, parameters: bytes) -> None:
-    items = [stored_claim("a"), stored_claim("odd", config="PARAMETERS"), stored_claim("b")]
+def listed(server: Server, directory: Path) -> list[str]:
+    slices, _ = run(server, directory, lambda api: api.slices())
+    return [body["metadata"]["name"] for body in slices]
+
+
+@pytest.mark.parametrize("content", [b"[" * 5000 + b"]" * 5000, b"1" * 4301], ids=["deep", "4301 digits"])
+def test_an_unreadable_object_does_not_hide_others_in_a_list(tmp_path: Path, content: bytes) -> None:
+    items = [stored_slice("a"), stored_slice("odd", pool="CONTENT"), stored_slice("b")]
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
-    body = body.replace(b'"PARAMETERS"', parameters)
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=body.replace(b'"CONTENT"', content), content_type="application/json")
 
     server = Server()
-    server.answers[f"{GROUP}/v1/resourceclaims"] = answer
-    claims = run(server, tmp_path, lambda api: api.claims())
-    assert [claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"] != "odd"] == ["a", "b"]
+    server.answers[f"{GROUP}/v1/resourceslices"] = answer
+    assert listed(server, tmp_path) == ["a", "b"]
 
 
-def test_only_the_fields_that_prepare_needs_are_kept_of_claims(tmp_path: Path) -> None:
-    ours = stored_claim("ours", config=["x" * 10_000], constraints=[{"matchAttribute": "a/b"}])
-    items = [ours, stored_claim("others", "gpu.example.com"), {"metadata": {}}]
-    server = Server()
-    server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
-    [claim] = run(server, tmp_path, lambda api: api.claims())
-    assert claim["metadata"] == {"name": "ours", "namespace": "ns", "uid": "uid-ours"}
-    assert list(claim) == ["metadata", "spec", "status"]
-    assert claim["spec"] == {"devices": {"constraints": [{"matchAttribute": "a/b"}]}}
-
-
-def test_claims_of_other_nodes_are_not_kept(tmp_path: Path) -> None:
-    """A cluster has more claims than fit into the memory of one driver."""
-    other_driver = stored_claim("other-driver", "gpu.example.com")
-    both = stored_claim("both")
-    both["status"]["allocation"]["devices"]["results"][:0] = stored_claim("x", pool="other")["status"]["allocation"][
-        "devices"
-    ]["results"]
-    items = [stored_claim(f"other-{number}", pool="other") for number in range(3)] + [other_driver, both]
-    server = Server()
-    server.answers[f"{GROUP}/v1/resourceclaims"] = {"metadata": {}, "items": items}
-    claims = run(server, tmp_path, lambda api: api.claims())
-    assert [claim["metadata"]["name"] for claim in claims] == ["both"]
-
-
-def test_a_page_that_is_too_long_is_requested_again_with_fewer_claims(
+def test_a_page_that_is_too_long_is_requested_again_with_fewer_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def pages(request: web.Request) -> web.Response:
         few = int(request.query["limit"]) < 100
-        items = [stored_claim("a", config="x" * (10 if few else 100_000))]
-        return web.json_response({"items": items, "metadata": {}})
+        items = [stored_slice("a", pool={"name": "x" * (10 if few else 100_000)})]
+        return web.json_response({"items": items, "metadata": {"resourceVersion": "1"}})
 
     monkeypatch.setattr(api_transport, "LONGEST_ANSWER", 50_000)
     server = Server()
-    server.answers[f"{GROUP}/v1/resourceclaims"] = pages
-    assert len(run(server, tmp_path, lambda api: api.claims())) == 1
-    assert [query["limit"] for _, path, query, _ in server.requests if path.endswith("claims")] == ["500", "125", "31"]
+    server.answers[f"{GROUP}/v1/resourceslices"] = pages
+    assert listed(server, tmp_path) == ["a"]
+    assert [query["limit"] for _, path, query, _ in server.requests if path.endswith("slices")] == ["500", "125", "31"]
 
 
 def test_an_unreadable_claim_is_not_requested_repeatedly(tmp_path: Path) -> None:
@@ -201,14 +172,14 @@ def test_an_unreadable_claim_is_not_requested_repeatedly(tmp_path: Path) -> None
 def test_lists_are_read_page_by_page(tmp_path: Path) -> None:
     async def pages(request: web.Request) -> web.Response:
         last = "continue" in request.query
-        items = [stored_claim("b" if last else "a")]
-        return web.json_response({"items": items, "metadata": {} if last else {"continue": "next"}})
+        more = {} if last else {"continue": "next"}
+        items = [stored_slice("b" if last else "a")]
+        return web.json_response({"items": items, "metadata": {"resourceVersion": "1", **more}})
 
     server = Server()
-    server.answers[f"{GROUP}/v1/resourceclaims"] = pages
-    claims = run(server, tmp_path, lambda api: api.claims())
-    assert [claim["metadata"]["name"] for claim in claims] == ["a", "b"]
-    assert [query.get("limit") for _, path, query, _ in server.requests if path.endswith("claims")] == ["500", "500"]
+    server.answers[f"{GROUP}/v1/resourceslices"] = pages
+    assert listed(server, tmp_path) == ["a", "b"]
+    assert [query.get("limit") for _, path, query, _ in server.requests if path.endswith("slices")] == ["500", "500"]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.version import driver_version
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
+from tests.kubeletplugin.kubelet_server import KubeletServer
 from tests.kubeletplugin.test_api_store import Server, kubeconfig, status
 from tests.support.forked import Forked
 
@@ -91,7 +92,6 @@ class ApiServer:
         answers = self.server.answers
         answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE, "uid": "u", "labels": {}}}
         answers["/version"] = {"major": "1", "minor": "36"}
-        answers["/apis/resource.k8s.io/v1/resourceclaims"] = {"items": [], "metadata": {"resourceVersion": "1"}}
         answers[f"POST {SLICES}"] = self._create
         answers[f"GET {SLICES}"] = self._list
         answers[f"DELETE {SLICES}/{NODE}-neuron.aws.com-000"] = self._delete
@@ -140,6 +140,13 @@ class ApiServer:
 
 
 @pytest.fixture
+def kubelet(tmp_path: Path) -> Iterator[KubeletServer]:
+    """A kubelet without pods: a driver that starts for the first time asks it whether claims are prepared."""
+    with KubeletServer(tmp_path / "pod-resources.sock") as server:
+        yield server
+
+
+@pytest.fixture
 def started() -> Iterator[list[Plugin]]:
     """Plugins that are ended with the test, whatever becomes of it."""
     plugins: list[Plugin] = []
@@ -150,6 +157,7 @@ def started() -> Iterator[list[Plugin]]:
             plugin.process.wait()
 
 
+@pytest.mark.usefixtures("kubelet")
 @pytest.mark.parametrize("name", TYPES)
 def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: list[Plugin], name: str) -> None:
     async def scenario() -> None:
@@ -242,6 +250,7 @@ async def _registered(plugin: Plugin) -> None:
     )
 
 
+@pytest.mark.usefixtures("kubelet")
 def test_a_new_process_does_not_offer_devices_of_a_claim_whose_object_is_gone(
     tmp_path: Path, started: list[Plugin]
 ) -> None:

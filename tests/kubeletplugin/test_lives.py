@@ -50,12 +50,14 @@ class Pod:
     """A pod with one claim; `uses` is what its container has, of the claim with the UID `of`.
 
     Attributes:
+        init: whether only an init container uses the claim.
         files: names of the files that its container has mounted.
         variables: with which it was started.
     """
 
     name: str
     claim: int
+    init: bool = False
     exists: bool = True
     of: str = ""
     uses: Cores = frozenset()
@@ -90,7 +92,7 @@ class Life:
         self.numbers = itertools.count(1)
         self.started = 0
         self.start()
-        self.preparer.complete([], view)  # nothing is prepared
+        self.preparer.complete([], [], view)  # nothing is prepared
 
     def start(self) -> None:
         self.files.dies_at = None
@@ -106,10 +108,11 @@ class Life:
         self.other = Sweeper(self.driver, node, 300.0, clock=clock, metrics=metrics)
 
     async def listed(self) -> tuple[UsedDevice, ...]:
-        """The kubelet does not list pods that it is stopping."""
+        """The kubelet lists neither pods that it is stopping nor init containers."""
         found = []
         for pod in self.pods.values():
-            for each in (self.cache[pod.claim].answers or ()) if pod.exists and pod.uses else ():
+            cached = self.cache.get(pod.claim, Cached())
+            for each in (cached.answers or ()) if pod.exists and not pod.init and pod.name in cached.pods else ():
                 of = parse_id(each.cdi_device_ids[0])
                 assert of is not None
                 name = f"claim-{pod.claim}"
@@ -256,7 +259,7 @@ class Life:
             asks = number not in self.cache or (body is not None and not self.cache[number].prepared)
             if not asks or not self.allocate(number):
                 return
-        pod = Pod(f"pod-{next(self.numbers)}", number)
+        pod = Pod(f"pod-{next(self.numbers)}", number, init=self.chance.random() < 0.2)
         body = self.claim(number)
         assert body is not None
         body["status"]["reservedFor"].append({"resource": "pods", "name": pod.name, "uid": pod.name})
@@ -270,6 +273,14 @@ class Life:
     async def end(self) -> None:
         for pod in self.some(exists=True):
             await self.stop_pod(pod)
+
+    async def crash(self) -> None:
+        """A container ends; the kubelet starts it again by what it knows, at once or when it next looks."""
+        for pod in self.some(exists=True):
+            if pod.uses and pod.name in self.cache.get(pod.claim, Cached()).pods:
+                pod.uses = frozenset()
+                if self.chance.random() < 0.5:
+                    pod.uses = self.start_container(pod, self.cache[pod.claim].answers or (), asked=False)
 
     async def delete_by_force(self) -> None:
         for pod in self.some(exists=True):
@@ -350,7 +361,7 @@ class Life:
     async def step(self) -> None:
         often = [self.arrive] * 8 + [self.sweep, self.delete_by_force] * 3
         seldom = [self.retry, self.end, self.stop, self.delete_claim, self.lose, self.end_hung, self.sweep_twice]
-        seldom += [self.hang] * 3
+        seldom += [self.hang] * 3 + [self.crash] * 2
         act = self.chance.choice([*often, *seldom, self.restart_kubelet])
         if self.chance.random() < 0.1:
             self.files.dies_at = self.chance.randrange(8)

@@ -8,8 +8,8 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.prepare.checkpoint import API_VERSION, API_VERSION_SHARES, CheckpointStore, PreparedDevice, encode
-from kubeletplugin.prepare.decide import PrepareError
+from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, uid_before
+from kubeletplugin.prepare.decide import DeviceHeldError
 from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
 from kubeletplugin.prepare.lost_shares import as_told
 from neuron.api.allocation import AllocatedClaim
@@ -17,15 +17,6 @@ from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, s
 
 TYPE = "inf1.6xlarge"
 """Four devices with four cores each, in a chain."""
-
-
-def test_only_a_checkpoint_with_shares_has_the_newer_version(tmp_path: Path) -> None:
-    node = Node(tmp_path, TYPE)
-    preparer = node.preparer()
-    preparer.prepare(allocated(1, *devices(3)), node.view())
-    assert f'"apiVersion":"{API_VERSION}"' in encode(preparer.checkpoint()).decode()
-    preparer.prepare(allocated(2, share(0, 2)), node.view())
-    assert f'"apiVersion":"{API_VERSION_SHARES}"' in encode(preparer.checkpoint()).decode()
 
 
 @pytest.mark.parametrize("numbers", [(0,), (0, 1, 2), (3, 9), (0, 1, 2, 3, 4, 5, 6, 7, 8)])
@@ -83,7 +74,7 @@ def test_a_share_of_a_device_of_unknown_size_is_not_told(tmp_path: Path) -> None
     assert as_told(claim, {"n0": {"NEURON_RT_VISIBLE_CORES": "0-1"}}, unknown).devices == ()
 
 
-def test_a_share_that_the_kubelet_does_not_tell_is_in_doubt_when_it_is_prepared(tmp_path: Path) -> None:
+def test_a_share_that_the_kubelet_does_not_tell_is_prepared_when_its_containers_have_ended(tmp_path: Path) -> None:
     """A claim of which only the kubelet knew after a lost state, and that has its object again."""
     node = Node(tmp_path, TYPE)
     claim = allocated(1, share(0, 1, share_id="one"))
@@ -96,9 +87,8 @@ def test_a_share_that_the_kubelet_does_not_tell_is_in_doubt_when_it_is_prepared(
     )
     CheckpointStore(DiskFiles(), node.state_dir).save(checkpoint.with_claim(told))
     preparer = node.preparer()
+    with pytest.raises(DeviceHeldError, match=r"still prepared for ResourceClaim ns/claim-1 ") as caught:
+        preparer.prepare(claim, node.view())
+    assert caught.value.ended, "its containers may have any cores"
+    assert preparer.release(preparer.checkpoint().claims[uid_before(uid(1))])
     assert [answer.share_id for answer in preparer.prepare(claim, node.view())] == ["one"]
-    [device] = preparer.checkpoint().claims[uid(1)].devices
-    assert device.share is not None
-    assert not device.share.certain
-    with pytest.raises(PrepareError, match=r"is shared with ResourceClaim ns/claim-1 .*, and the driver lost which"):
-        preparer.prepare(allocated(5, share(0, 1)), node.view())

@@ -6,12 +6,15 @@ import shutil
 
 import pytest
 
+from kubeletplugin.claim_files import ClaimFile
+from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
-from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
+from kubeletplugin.prepare.lost_shares import Told
 from kubeletplugin.prepare.preparer import Recovery
-from tests.kubeletplugin.fakes import Node, allocated, devices, result, spec_name, uid
+from tests.kubeletplugin.fakes import Node, allocated, devices, restored, result, spec_name, uid
 
 FIRST, SECOND = allocated(1, *devices(0, 1)), allocated(2, *devices(2))
 
@@ -40,7 +43,7 @@ def test_a_first_start_finds_nothing_and_claims_may_be_missing(node: Node) -> No
     with pytest.raises(DeviceHeldError, match="Device neuron-device-0 may be in use: the driver still restores"):
         preparer.prepare(claim, node.view())
     preparer.prepare(allocated(2, result("neuron-device-0", adminAccess=True)), node.view())
-    preparer.complete([], node.view())
+    preparer.complete([], [], node.view())
     preparer.prepare(claim, node.view())
 
 
@@ -121,7 +124,8 @@ def test_a_damaged_checkpoint_is_kept_aside_logged_and_rebuilt_from_the_specs(bu
     [aside] = busy.state_dir.glob("checkpoint.json.damaged-*")
     assert aside.read_bytes() == DAMAGE[name]
     assert error.startswith(f"The checkpoint {path} is damaged: ")
-    assert error.endswith(f"It was copied to {aside}, and the state is rebuilt from the CDI specs and the API server.")
+    rebuilt = "the state is rebuilt from the CDI specs, the kubelet and the API server."
+    assert error.endswith(f"It was copied to {aside}, and {rebuilt}")
     assert specs_of(busy) == before
     preparer = busy.preparer()
     assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}
@@ -168,8 +172,7 @@ def test_a_damaged_spec_is_kept_until_the_api_server_was_read(torn: Node) -> Non
 def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    running = [PreparedClaim(uid(number), "ns", f"claim-{number}", "", ()) for number in (1, 2)]
-    recovery = preparer.complete([SECOND, FIRST], torn.view(), running)
+    recovery = preparer.complete(restored(torn.view(), SECOND, FIRST), [SECOND, FIRST], torn.view())
     assert recovery.notes[0] == "Claim ns/claim-1 was restored from the API server."
     assert len(recovery.notes) == 2, "the other is the difference from the damaged checkpoint"
     checkpoint = preparer.checkpoint()
@@ -179,22 +182,21 @@ def test_claims_are_restored_from_the_api_server(torn: Node) -> None:
 
 def test_claims_that_only_the_kubelet_knows_are_restored(node: Node) -> None:
     running = PreparedClaim(uid(3), "ns", "gone", "", (PreparedDevice("n0", "node-1", "neuron-device-3", (3,)),))
-    recovery = node.preparer().complete([], node.view(), [running])
+    recovery = node.preparer().complete([running], [], node.view())
     said = "Claim ns/gone was restored from the kubelet, whose pods use it."
     assert recovery == Recovery(notes=(said,))
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
         node.preparer().prepare(allocated(1, *devices(3)), node.view())
 
 
-def test_a_device_of_a_running_claim_is_not_restored_for_the_next_claim(node: Node) -> None:
+def test_a_device_of_a_running_claim_is_not_prepared_for_the_next_claim(node: Node) -> None:
     """The running claim's object was removed by force, so the scheduler gave its device to the next one."""
     device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
     running = PreparedClaim(uid(3), "ns", "gone", "", (device,))
-    recovery = node.preparer().complete([allocated(1, *devices(3))], node.view(), [running])
-    [error] = recovery.errors
-    assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-3 is still prepared for")
+    waits = allocated(1, *devices(3))
+    node.preparer().complete([running], [], node.view())
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/gone"):
-        node.preparer().prepare(allocated(1, *devices(3)), node.view())
+        node.preparer().prepare(waits, node.view())
 
 
 @pytest.mark.parametrize("allocated_to", [0, 2], ids=["a free device", "a device of another claim"])
@@ -206,16 +208,33 @@ def test_devices_that_the_kubelet_names_are_held_although_the_claim_has_others_b
     running = PreparedClaim(uid(5), "ns", "claim-5", "", (device,))
     preparer = busy.preparer()
     preparer.unprepare(uid(1))
-    preparer.complete([allocated(5, *devices(allocated_to))], busy.view(), [running])
+    preparer.complete([running], [allocated(5, *devices(allocated_to))], busy.view())
     with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim ns/claim-5"):
         preparer.prepare(allocated(6, *devices(3)), busy.view())
 
 
+def test_a_claim_gets_no_device_that_it_was_not_prepared_for_when_it_is_restored(node: Node) -> None:
+    """It was allocated again by force: its container has device 3, and that of a pod that is gone has device 0."""
+    device = PreparedDevice("n0", "node-1", "neuron-device-3", (3,))
+    running, again = PreparedClaim(uid(5), "ns", "claim-5", "", (device,)), allocated(5, *devices(0))
+    hung = ProcessUse(7, "train", "pod", frozenset({ClaimFile(uid(9), "n0", 2)}), frozenset({0}))
+    preparer = node.preparer()
+    preparer.complete([running], [again], node.view(), Told((hung,)))
+    with pytest.raises(DeviceHeldError, match="neuron-device-0 is still prepared for ResourceClaim") as caught:
+        preparer.prepare(again, node.view())
+    assert caught.value.holder == uid_before(uid(9))
+    assert preparer.release(preparer.checkpoint().claims[uid_before(uid(9))])
+    preparer.prepare(again, node.view())
+    with pytest.raises(DeviceHeldError, match="neuron-device-3 is still prepared for ResourceClaim") as caught:
+        preparer.prepare(allocated(6, *devices(3)), node.view())
+    assert caught.value.holder == uid_before(uid(5)), "until its first container has ended"
+
+
 def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -> None:
-    """Kubelets before 1.34 do not name the claims that their pods use."""
     (node.dev / "neuron3").rename(node.root / "away")
     preparer = node.preparer()
-    [error] = preparer.complete([allocated(1, *devices(3))], node.view()).errors
+    claim = allocated(1, *devices(3))
+    [error] = preparer.complete(restored(node.view(), claim), [claim], node.view()).errors
     assert "has no device node" in error
     (node.root / "away").rename(node.dev / "neuron3")
     with pytest.raises(DeviceHeldError, match="still prepared for ResourceClaim ns/claim-1"):
@@ -226,7 +245,7 @@ def test_a_reserved_claim_that_cannot_be_decided_holds_its_devices(node: Node) -
 def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([SECOND], torn.view())
+    recovery = preparer.complete(restored(torn.view(), SECOND), [SECOND], torn.view())
     assert f"The CDI spec of claim {uid(1)}, which is not prepared, was removed." in recovery.notes
     assert torn.spec_names() == [spec_name(2)]
 
@@ -234,7 +253,8 @@ def test_specs_of_claims_that_the_api_server_does_not_know_are_removed(torn: Nod
 def test_a_claim_that_cannot_be_restored_is_named(torn: Node) -> None:
     preparer = torn.preparer()
     preparer.recover()
-    recovery = preparer.complete([allocated(1, *devices(2))], torn.view())
+    claim = allocated(1, *devices(2))
+    recovery = preparer.complete(restored(torn.view(), claim), [claim], torn.view())
     [error] = recovery.errors
     assert error.startswith("Claim ns/claim-1 cannot be restored: Device neuron-device-2 is still prepared for")
 
@@ -245,7 +265,8 @@ def test_a_claim_that_cannot_be_restored_is_named_although_specs_cannot_be_writt
     preparer.recover()
     shutil.rmtree(torn.cdi_dir)
     torn.cdi_dir.write_text("a file")
-    recovery = preparer.complete([allocated(1, *devices(2)), allocated(3, *devices(3))], torn.view())
+    claims = allocated(1, *devices(2)), allocated(3, *devices(3))
+    recovery = preparer.complete(restored(torn.view(), *claims), claims, torn.view())
     assert not preparer.checkpoint().incomplete
     assert recovery.notes[0] == "Claim ns/claim-3 was restored from the API server."
     restore, specs = sorted((*recovery.errors, *preparer.take_problems()))

@@ -12,7 +12,7 @@ from kubeletplugin.prepare.checkpoint import Share, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
 from kubeletplugin.prepare.preparer import Preparer
 from neuron.hardware.instances import Topology
-from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, result, share, spec_name, uid
+from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, restored, result, share, spec_name, uid
 
 
 @pytest.fixture
@@ -320,13 +320,13 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_specs_with_the_same_cores(inf1
     said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (
-        "Device neuron-device-0 is shared, and the driver still restores which cores are in use, because its state was "
-        "damaged. The kubelet tries again by itself."
+        "Device neuron-device-0 may be in use: the driver still restores which claims are prepared, because its state "
+        "was lost. The kubelet tries again by itself."
     )
     with pytest.raises(DeviceHeldError) as caught:
         again.prepare(allocated(3, share(0, 1)), inf1.view())
     assert not caught.value.holder
-    again.complete([], inf1.view())
+    again.complete([], [], inf1.view())
     again.prepare(allocated(3, share(0, 1)), inf1.view())
     assert held(again, 3) == {"neuron-device-0": (0,)}
 
@@ -340,19 +340,21 @@ def _lose(node: Node, *numbers: int) -> None:
 def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
     preparer = inf1.preparer()
     lost = [allocated(number, share(0, 1)) for number in (1, 2)]
-    for claim in lost:
-        preparer.prepare(claim, inf1.view())
+    told = [preparer.prepare(claim, inf1.view()) for claim in lost]
     _lose(inf1, 1, 2)
     again = inf1.preparer()
     again.recover()
-    recovery = again.complete(lost, inf1.view())
+    recovery = again.complete(restored(inf1.view(), *lost), lost, inf1.view())
     assert recovery.errors == ()
     assert recovery.notes[1] == (
         "The cores that claim ns/claim-1 uses of neuron-device-0 are not known: no other claim gets cores of this "
         "device until its pods have ended."
     )
-    cores = [held(again, number)["neuron-device-0"] for number in (1, 2)]
-    assert cores == [(0,), (1,)]
+    assert [held(again, number) for number in (1, 2)] == [{"neuron-device-0": None}] * 2
+    for number, [answer] in zip((1, 2), told, strict=True):
+        known = json.loads((inf1.cdi_dir / spec_name(number)).read_text())
+        names = {f"{known['kind']}={each['name']}" for each in known["devices"]}
+        assert set(answer.cdi_device_ids) - names, "the runtime starts no container of it, which would see all cores"
     said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (
@@ -363,21 +365,6 @@ def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
     for number in (1, 2):
         again.unprepare(uid(number))
     again.prepare(allocated(3, share(0, 1)), inf1.view())
-
-
-def test_the_only_cores_that_are_left_are_those_of_the_lost_claim(inf1: Node) -> None:
-    preparer = inf1.preparer()
-    lost, known = allocated(1, share(0, 2)), allocated(2, share(0, 2))
-    for claim in (lost, known):
-        preparer.prepare(claim, inf1.view())
-    _lose(inf1, 1)
-    again = inf1.preparer()
-    again.recover()
-    again.complete([lost], inf1.view())
-    assert held(again, 1) == {"neuron-device-0": (0, 1)}
-    again.unprepare(uid(2))
-    again.prepare(allocated(3, share(0, 2)), inf1.view())
-    assert held(again, 3) == {"neuron-device-0": (2, 3)}
 
 
 def test_a_running_claim_is_restored_beside_one_whose_cores_are_in_doubt(inf1: Node) -> None:
@@ -395,24 +382,30 @@ def test_a_running_claim_is_restored_beside_one_whose_cores_are_in_doubt(inf1: N
         for n, claim in enumerate(known, 1)
     )
     _lose(inf1, 1, 2)
-    preparer.complete(claims[1:], inf1.view(), [gone])
+    preparer.complete([gone], [], inf1.view())
     assert held(preparer, 1) == {"neuron-device-0": None}
     _lose(inf1, 2)
-    preparer.complete(claims[1:], inf1.view(), [running])
+    preparer.complete([running], claims[1:], inf1.view())
     assert set(preparer.checkpoint().claims) == {uid(1), uid(2), uid(3)}
 
 
-def test_a_claim_that_waits_gets_no_cores_of_a_device_with_lost_ones(inf1: Node) -> None:
-    """The API server does not know which claims wait, so all of them are restored."""
+def test_a_claim_whose_cores_are_lost_gets_others_when_its_containers_have_ended(inf1: Node) -> None:
     lost, waiting = allocated(1, share(0, 2, share_id="lost")), allocated(2, share(0, 1, share_id="waiting"))
     inf1.preparer().prepare(lost, inf1.view())
-    running = [dataclasses.replace(inf1.preparer().checkpoint().claims[uid(1)], allocation="")]
     _lose(inf1, 1)
     again = inf1.preparer()
-    again.complete([lost, waiting], inf1.view(), running)
-    again.prepare(lost, inf1.view())
+    again.complete(restored(inf1.view(), lost), [lost], inf1.view())
     with pytest.raises(DeviceHeldError, match=r"shared with ResourceClaim ns/claim-1 .*, and the driver lost which"):
         again.prepare(waiting, inf1.view())
+    with pytest.raises(
+        DeviceHeldError, match=r"shared with ResourceClaim ns/claim-1 .*, and the driver lost which"
+    ) as e:
+        again.prepare(lost, inf1.view())
+    assert (e.value.holder, e.value.ended) == (uid_before(uid(1)), True)
+    assert again.release(again.checkpoint().claims[uid_before(uid(1))])
+    again.prepare(waiting, inf1.view())
+    again.prepare(lost, inf1.view())
+    assert held(again, 1) == {"neuron-device-0": (2, 3)}
 
 
 def test_a_claim_that_is_allocated_again_waits_for_the_containers_of_its_earlier_shares(inf1: Node) -> None:

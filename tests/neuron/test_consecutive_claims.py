@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -198,12 +199,14 @@ def test_one_container_fits_wherever_a_run_is_free_that_no_warning_names(
         pytest.param("inf1.24xlarge", set(range(2, 16)), id="inf1.24xlarge"),
         pytest.param("inf1.6xlarge", {2, 3}, id="inf1.6xlarge"),
         pytest.param("inf2.24xlarge", {2, 3, 4, 5}, id="inf2.24xlarge"),
-        pytest.param("inf2.48xlarge", {2, 3, 4, 5, 6, 11}, id="inf2.48xlarge"),
+        pytest.param("inf2.48xlarge", set(range(2, 12)), id="inf2.48xlarge"),
+        pytest.param("inf2.48xlarge up to 1.35", {2, 3, 4, 5, 6, 7, 11}, id="inf2.48xlarge-1.35"),
     ],
 )
 @pytest.mark.parametrize("shares", [False, True])
 def test_a_claim_leaves_few_runs_out(name: str, complete: set[int], shares: bool) -> None:
-    entry = dataclasses.replace(named(name, shares=shares), tries_orders=False)
+    name, _, orders = name.partition(" ")
+    entry = dataclasses.replace(named(name, shares=shares), tries_orders=bool(orders))
     line = entry.line
     assert line is not None
     for size in range(2, line.devices):
@@ -241,3 +244,15 @@ def test_an_ultraserver_is_never_given_as_a_share_of_a_device() -> None:
     assert isinstance(refused, Refusal)
     assert [each.code for each in refused.findings] == ["NEU112"]
     assert isinstance(claim_for(asks, entry), Claim)
+
+
+@pytest.mark.parametrize("size", range(7, 11))
+def test_half_of_a_ring_and_the_rest_are_one_run_wherever_one_is_free(size: int) -> None:
+    """Of every set of free devices of inf2.48xlarge, of which two such runs always have some in common."""
+    entry = dataclasses.replace(named("inf2.48xlarge", shares=True), tries_orders=False)
+    claim = claim_of_one(size, entry)
+    assert len(claim.template.spec["spec"]["devices"]["requests"]) == 2
+    for free in itertools.chain(*(itertools.combinations(range(12), number) for number in range(size, 13))):
+        results = node_of(entry, busy=set(range(12)) - set(free)).allocate(claim_of(claim.template.spec))
+        runs = [run for start in range(12) if (run := {*Line(12, wraps=True).window(size, start)}) <= {*free}]
+        assert ({int(each.device[1:]) for each in results} in runs) if results else not runs

@@ -22,6 +22,7 @@ from tests.support.allocations import claim_of, node_of
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 CATALOGUE = {entry.name: entry for entry in Catalogue()}
 NAMES = ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge", "trn1.32xlarge", "trn2u.48xlarge")
+LONG_LINES = {"inf2.48xlarge", "inf1.24xlarge"}
 SETS = [each for size in range(1, len(NAMES) + 1) for each in itertools.combinations(NAMES, size)]
 
 
@@ -37,12 +38,14 @@ def typed(name: str, *, shares: bool = False, orders: bool = False, published: b
     )
 
 
-def claim_for(wanted: Sequence[tuple[str, int]], entries: Sequence[InstanceType]) -> Claim | None:
+def claim_for(
+    wanted: Sequence[tuple[str, int]], entries: Sequence[InstanceType], *, divides: bool = True
+) -> Claim | None:
     asks = [
         Ask(f"c{index}", Role.APP, f"spec.containers[{index}]", resource, amount)
         for index, (resource, amount) in enumerate(wanted)
     ]
-    made = make_claim(asks, entries, DeviceConfig(), "neuron.aws.com", pin_types=False)
+    made = make_claim(asks, entries, DeviceConfig(divides=divides), "neuron.aws.com", pin_types=False)
     return made if isinstance(made, Claim) else None
 
 
@@ -61,10 +64,16 @@ def most_lost(claim: Claim | None) -> int:
 
 
 def check_sets(wanted: Sequence[tuple[str, int]], **traits: bool) -> None:
-    alone = {name: most_lost(claim_for(wanted, [typed(name, **traits)])) for name in NAMES}
+    """A ring in two requests shares the claim with groups and whole nodes, but not with runs on a chain."""
+    alone = {
+        (name, divides): most_lost(claim_for(wanted, [typed(name, **traits)], divides=divides))
+        for name in NAMES
+        for divides in (True, False)
+    }
     for names in SETS:
         claim = claim_for(wanted, [typed(name, **traits) for name in names])
-        assert most_lost(claim) <= max(alone[name] for name in names), names
+        divides = len(LONG_LINES.intersection(names)) < len(LONG_LINES)
+        assert most_lost(claim) <= max(alone[name, divides] for name in names), names
 
 
 @pytest.mark.parametrize("count", range(2, 17))
@@ -76,6 +85,14 @@ def test_several_types_lose_no_more_places_than_the_worst_of_them(count: int, sh
 @pytest.mark.parametrize("count", range(2, 17))
 def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> None:
     check_sets([(DEVICE, count)], orders=True)
+
+
+def test_a_share_of_one_device_on_a_type_leaves_one_request_on_a_ring() -> None:
+    """Of a catalogue file: 14 cores are seven devices of the ring, and half of a device there."""
+    large = dataclasses.replace(CATALOGUE["trn1.2xlarge"], name="trn9.large", cores_per_device=32, shares_cores=True)
+    claim = claim_for([(CORE, 14)], [typed("inf2.48xlarge"), large])
+    assert claim is not None
+    assert [len(claim.uses), len(claim.template.spec["spec"]["devices"]["requests"])] == [1, 1]
 
 
 @pytest.mark.parametrize("types", [("inf2.48xlarge",), ("inf1.24xlarge",), ("inf2.48xlarge", "inf1.24xlarge")])
@@ -176,14 +193,14 @@ def test_types_with_different_device_counts_divide_the_alternatives_as_well_as_c
     """An alternative has one count. So the 8 are divided between the counts, and within one the aim is reached.
 
     Types with one count lose no more than the worst of them alone; types with several, no more than with the best
-    division of the 8 alternatives.
+    division of the 8 alternatives. Both in one request: two lose less, where all types can divide theirs.
     """
     lost: dict[tuple[tuple[str, ...], int], int] = {}
 
     def lost_by(types: tuple[str, ...], most: int) -> int:
         if (types, most) not in lost:
             with at_most(most):
-                claim = claim_for([(CORE, cores)], [typed(name) for name in types])
+                claim = claim_for([(CORE, cores)], [typed(name) for name in types], divides=False)
             lost[types, most] = 99 if claim is None else most_lost(claim)
         return lost[types, most]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conversion.objects.pod_numbers import pods_of_workload
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.cases import AnyRule, run_cases
 from policies.files.loader import load_folder
@@ -26,7 +25,7 @@ def test_there_are_sixteen_and_the_book_says_so() -> None:
 
 @pytest.mark.parametrize("rule", FOUND.rules, ids=lambda rule: rule.name)
 def test_the_cases_pass_and_show_both_sides(rule: AnyRule) -> None:
-    results = list(run_cases(rule, frozen_clock, count_pods=pods_of_workload))
+    results = list(run_cases(rule, frozen_clock))
     assert [each.failure for each in results] == [None] * len(results)
     expected: set[str]
     if isinstance(rule, ValidatingRule):

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.rewrite.yaml_layout import flow
-from runtime.yaml_nodes import compose
-from runtime.yaml_scalars import key_text, resolve, resolve_tagged, write_string
+from runtime.yaml_nodes import compose, key_text, resolve, resolve_tagged, write_string
 
 PLAIN: dict[str, Any] = {
     "yes": True,

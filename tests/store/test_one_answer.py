@@ -10,11 +10,13 @@ import pytest
 
 from cluster import from_files
 from cluster.answers import ServerView
-from cluster.from_lists import read_cluster
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import project_slice
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from cluster.store import AUTOSCALER, KINDS, NODE, RESOURCE_SLICE, Store
+from commands.cluster.reader import ClusterReader
+from commands.cluster.store import read_store
+from commands.devices.snapshot import fetch, stored
 from neuron.api.nodes import read_node
 from runtime.api_errors import ClusterUnavailableError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -178,10 +180,21 @@ def answers(store: Store) -> dict[str, object]:
     return found | {f"{name} {team}": ask(store, team) for name, ask in NAMESPACE.items() for team in TEAMS}
 
 
+async def by_commands(api: FakeApi, folder: Path) -> Store:
+    """As `report` and `rehearse` read it, which need whole slices, Nodes and DeviceClasses as well."""
+    connection = await Connection.open(lambda: load_configuration(api.kubeconfig(folder), None))
+    try:
+        reader = ClusterReader(connection)
+        seen = await fetch(connection, connection.address, reader=reader, with_pods=False)
+        return await read_store(reader, connection.address, stored(seen))
+    finally:
+        await connection.close()
+
+
 async def by_lists(api: FakeApi, folder: Path) -> Store:
     connection = await Connection.open(lambda: load_configuration(api.kubeconfig(folder), None))
     try:
-        return await read_cluster(connection, connection.address)
+        return await read_store(ClusterReader(connection), connection.address)
     finally:
         await connection.close()
 
@@ -197,7 +210,10 @@ async def test_watches_lists_and_files_give_the_same_answers(tmp_path: Path) -> 
             await eventually(lambda: world.ready()[0])
             watched = answers(world.view)
         listed = answers(await by_lists(api, tmp_path))
+        once = answers(await by_commands(api, tmp_path))
+        assert [len(api.calls("list", plural)) for plural in ("resourceslices", "deviceclasses")] == [3, 3]
     assert listed == watched
+    assert once == watched
     assert answers(from_objects()) == watched
 
 
@@ -314,7 +330,7 @@ async def test_a_list_that_expires_begins_again(tmp_path: Path) -> None:
 async def test_claims_are_asked_for_and_templates_are_known(tmp_path: Path) -> None:
     async with filled().serve() as api:
         connection = await Connection.open(lambda: load_configuration(api.kubeconfig(tmp_path), None))
-        store = await read_cluster(connection, connection.address)
+        store = await read_store(ClusterReader(connection), connection.address)
         api.put("resourceclaims", {**meta("mine", "team"), "spec": claim(1)})
         found = await asyncio.gather(
             store.exist("ResourceClaim", "team", ["mine", "yours"]),

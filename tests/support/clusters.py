@@ -17,7 +17,7 @@ from neuron.api.namespaces import namespace_named
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.applying.steering import finder
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
@@ -129,7 +129,7 @@ class FakeTemplates:
 def mutator(
     cluster: FakeCluster | None = None,
     templates: FakeTemplates | None = None,
-    policies: PolicySet = NO_POLICIES,
+    policies: PolicySet = PolicySet(),
     lane: Lane | None = None,
     **options: Any,
 ) -> Mutator:

@@ -6,7 +6,7 @@ from typing import Any
 import jsonpatch
 import yaml
 
-from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from commands.explain.cluster_view import live_manifest
 from commands.explain.explaining import Chosen, Explainer
 from commands.explain.explanation import Explanation
@@ -49,8 +49,7 @@ def live(
 ) -> Live:
     """The cluster as explanations read it."""
     found = cluster.snapshot()
-    own = [live_manifest(each, DEVICE_CLASSES, "DeviceClass") for each in cluster.classes]
-    own += [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in cluster.claims]
+    own = [live_manifest(each, RESOURCE_CLAIMS, "ResourceClaim") for each in cluster.claims]
     return Live(found, (*own, *objects), frozenset(listed), installation, {}, version, ())
 
 

@@ -151,7 +151,7 @@ def well(**changes: Any) -> StatusSnapshot:
     parts: dict[str, Any] = {
         "address": "https://cluster",
         "namespace": "neuron-dra",
-        "version": {"gitVersion": "v1.36.2-eks-1a2b3c4"},
+        "version": "v1.36.2-eks-1a2b3c4",
         "versions": ("v1", "v1beta2"),
         "mutating": (configuration("MutatingWebhookConfiguration"),),
         "validating": (configuration("ValidatingWebhookConfiguration"),),

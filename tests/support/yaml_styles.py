@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from runtime.yaml_scalars import write_string
+from runtime.yaml_nodes import write_string
 
 PLAIN = st.one_of(
     st.none(),

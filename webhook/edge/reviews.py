@@ -149,18 +149,11 @@ def _check_members(request: wire.AdmissionRequest) -> None:
     name = "resource"
     try:
         _decode_resource(request.resource)
-        name = "userInfo"
-        _check_object(request.userInfo)
-        name = "options"
-        _check_object(request.options)
+        for name, raw in (("userInfo", request.userInfo), ("options", request.options)):  # noqa: B007 - see below
+            if memoryview(raw)[0] not in _OBJECT_OR_NULL:
+                _decode_object(raw)  # raises the error, with its text
     except msgspec.ValidationError as error:
         raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {escaped(str(error)[:200])}.") from error
-
-
-def _check_object(raw: msgspec.Raw) -> None:
-    """Check by its first byte that an undecoded value is an object or null."""
-    if memoryview(raw)[0] not in _OBJECT_OR_NULL:
-        _decode_object(raw)  # raises the error, with its text
 
 
 def envelope(start: bytes) -> wire.AdmissionRequest | None:

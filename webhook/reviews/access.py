@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ReviewAccess
-from policies.judging.access import UnansweredError, asks
 from policies.judging.rules import MutatingRule, ValidatingRule
-from policies.judging.subjects import RequestSubject
+from policies.judging.subjects import RequestSubject, UnansweredError
 from webhook.reviews.policy_requests import look_up_seconds
 
 MOST: Final = 32
@@ -25,7 +24,7 @@ class Asking:
     """Which policies of a set ask for permissions, and where they are looked up."""
 
     def __init__(self, rules: Iterable[ValidatingRule | MutatingRule], review: ReviewAccess) -> None:
-        self._names = {rule.name for rule in rules if asks(rule.programs())}
+        self._names = {rule.name for rule in rules if rule.asks}
         self._review = review
 
     def prepared(

@@ -395,7 +395,7 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
 # --- reading objects: pure, may run in the lane --------------------------------------------------------------------
 
 
-class _ReadPod(NamedTuple):
+class _ReadPod(msgspec.Struct, frozen=True):
     """What a decision about a new Pod needs, without the cluster's facts.
 
     Attributes:

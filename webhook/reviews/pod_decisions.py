@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from conversion.asks import records
 from conversion.asks.steering import Steering
 from conversion.facts import NamespaceFacts
@@ -32,7 +34,7 @@ Names = tuple[str, ...]
 """Names of the containers of a pod, in order."""
 
 
-class PodShape(NamedTuple):
+class PodShape(Struct, frozen=True, cache_hash=True):
     """All that a decision about a new Pod depends on, but the names of its containers and the context of conversion.
 
     Attributes:

@@ -1,7 +1,6 @@
 """`/validate` with policies: evaluates validating policies, and adds their verdicts to another reviewer's decision."""
 
 import asyncio
-import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -18,7 +17,6 @@ import orjson
 from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
-from kubecel.budget import Clock
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
 from policies.applying.knowledge import (
@@ -35,7 +33,7 @@ from policies.applying.knowledge import (
 from policies.applying.subjects import bare_subject, decoded, placed, size_of
 from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
-from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit, evaluate, unjudged
+from policies.judging.evaluate import TimeLimit, evaluate, unjudged
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import RequestSubject
@@ -44,13 +42,13 @@ from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.access import Asking
-from webhook.reviews.policy_allowance import ON_LOOP, Execution, run_with_retry
+from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import MatchingPolicies, look_up_seconds, subject_for, unreadable
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +89,7 @@ class PolicedValidator:
             execution: where policies are evaluated.
         """
         execution = execution or Execution()
-        self._allowance = execution.allowance
-        self._lane = execution.lane
+        self._execution = execution
         self._clock = execution.clock
         self._make = make
         self._store = store
@@ -111,7 +108,9 @@ class PolicedValidator:
         self._inner = self._make(policies)
         self._sources = Sources.of(self._device_class, policies)
         self._knower = DeviceKnower(self._view, policies.catalogue)
-        self._counts = {rule.name for rule in policies.validating if _counts_devices(rule)}
+        self._counts = {
+            rule.name for rule in policies.validating if any(path[:1] not in _FREE for path in rule.read("neuron"))
+        }
         self._asking = Asking(policies.validating, self._review)
         self._candidates = MatchingPolicies(policies.validating)
         self._logged: Once[tuple[str, str]] = Once()
@@ -188,13 +187,9 @@ class PolicedValidator:
         """
         subject = await subject_for(candidates, request, self._view)
         size = size_of(request)
-        small = size <= LARGE_OBJECT
         try:
             read = functools.partial(_read, subject, request)
-            if small:
-                known, named = read()
-            else:
-                known, named = await self._lane.run(request.namespace, read, effort.of_reading(size))
+            known, named = await self._execution.read(request.namespace, size, read)
             known = await self._informed(known, named, candidates)
             known, answers = self._asking.prepared(candidates, known)
             return await answers.complete(lambda: self._evaluated(candidates, known, now, size))
@@ -210,35 +205,24 @@ class PolicedValidator:
             LaneError: no verdicts within the caller's time-out.
             UnansweredError: a policy asks for a permission that is not known yet.
         """
-        run = self._lane.run
-        if size <= LARGE_OBJECT:
-            found = self._on_loop(candidates, subject, now, size)
-            if found is not None:
-                return found
-            run = functools.partial(run_with_retry, self._lane)
-        estimate = max(
-            self._costs.least(candidates, size, effort.of_deciding(size)),
-            effort.of_reading(size),
-        )
-        until = self._clock() + seconds_left()
-        work = functools.partial(_evaluate, candidates, subject, self._sources, now, self._clock, until)
-        verdicts = await run(subject.namespace, work, estimate)
-        self._costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
-        return verdicts
+        in_lane, costs = False, self._costs
 
-    def _on_loop(
-        self, candidates: tuple[ValidatingRule, ...], subject: RequestSubject, now: dt.datetime, size: int
-    ) -> tuple[Verdict, ...] | None:
-        """Verdicts, found on the event loop; None if that takes long, or the namespace has used its time there."""
-        if not self._allowance.lasts(subject.namespace):
-            return None
-        limit = self._allowance.limit()
-        if limit is not ON_LOOP and self._costs.expected(candidates, size, 0.0) > limit.seconds:
-            return None
-        with self._allowance.spending(subject.namespace), contextlib.suppress(TakesLongError):
-            known = _with_record(subject, self._sources)
-            return evaluate(candidates, known, now, self._clock, time_limit=limit)
-        return None
+        def work(limit: TimeLimit) -> tuple[Verdict, ...]:
+            nonlocal in_lane
+            in_lane = not limit.raises
+            clock = working_time if in_lane and self._clock is time.perf_counter else self._clock
+            return evaluate(candidates, _with_record(subject, self._sources), now, clock, time_limit=limit)
+
+        verdicts = await self._execution.run(
+            subject.namespace,
+            size,
+            work,
+            lambda: max(costs.least(candidates, size, effort.of_deciding(size)), effort.of_reading(size)),
+            lambda: costs.expected(candidates, size, 0.0),
+        )
+        if in_lane:
+            costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
+        return verdicts
 
     async def _informed(
         self, subject: RequestSubject, named: Named, candidates: Iterable[ValidatingRule]
@@ -285,20 +269,6 @@ def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSu
     return known, named_by(data, known.group, known.kind)
 
 
-def _evaluate(
-    candidates: tuple[ValidatingRule, ...],
-    subject: RequestSubject,
-    sources: Sources,
-    now: dt.datetime,
-    clock: Clock,
-    until: float,
-) -> tuple[Verdict, ...]:
-    """Evaluate until the time `until`. Pure; runs in the lane, where it may have waited."""
-    limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, until - clock())))
-    working = working_time if clock is time.perf_counter else clock
-    return evaluate(candidates, _with_record(subject, sources), now, working, time_limit=limit)
-
-
 def _with_record(subject: RequestSubject, sources: Sources) -> RequestSubject:
     """The subject with the record of its conversion if that is verified. Pure."""
     if subject.kind != "Pod" or subject.group:
@@ -307,12 +277,6 @@ def _with_record(subject: RequestSubject, sources: Sources) -> RequestSubject:
     found = verified(pod, subject.knowledge.templates, sources, dry_run=subject.dry_run)
     knowledge = with_record(subject.knowledge, found)
     return subject if knowledge is subject.knowledge else dataclasses.replace(subject, knowledge=knowledge)
-
-
-def _counts_devices(rule: ValidatingRule) -> bool:
-    """Whether a policy reads the device counts of `neuron`, which need the claims and templates that a pod names."""
-    read = {path for program in rule.programs() for path in program.references}
-    return any(path[0] == "neuron" and path[1:2] not in _FREE for path in read)
 
 
 # --- decisions ----------------------------------------------------------------------------------------------
@@ -344,7 +308,7 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
                 code = _STATUS_CODES[reason]
             errors += objections(verdict)
         if "Warn" in actions:
-            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, "Warn")))
+            warnings += itertools.chain.from_iterable(map(fitting, objections(verdict, PolicyOutcome.WARN)))
         if "Audit" in actions:
             failures += [{"policy": verdict.rule.name, "message": each.message} for each in verdict.violations]
     errors, warnings = _most(errors), _most(warnings)

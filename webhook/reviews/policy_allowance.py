@@ -9,14 +9,16 @@ evaluation that takes longer than an ordinary review is repeated in the lane.
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from kubecel.budget import Clock
-from policies.judging.evaluate import TimeLimit
-from webhook.reviews.worker_threads import Inline, Lane, LaneFullError, Result, seconds_left
+from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
+from webhook.reviews import effort
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, LaneFullError, Result, seconds_left
 
 _NEW_SELECTORS: Final = 2
 """Compiling one takes one or two milliseconds. A claim with more of them is evaluated in the lane at once: an attempt
@@ -95,6 +97,47 @@ class Execution:
     clock: Clock = time.perf_counter
     lane: Lane = dataclasses.field(default_factory=Inline)
     allowance: Allowance = dataclasses.field(default_factory=Allowance)
+
+    async def read(self, namespace: str, size: int, work: Callable[[], Result]) -> Result:
+        """What a request of `size` bytes has, read on the event loop or in the lane.
+
+        Raises:
+            LaneError: it is not done before the caller's time-out.
+        """
+        return work() if size <= LARGE_OBJECT else await self.lane.run(namespace, work, effort.of_reading(size))
+
+    async def run(
+        self,
+        namespace: str,
+        size: int,
+        work: Callable[[TimeLimit], Result],
+        estimate: Callable[[], float],
+        expected: Callable[[], float] = float,
+    ) -> Result:
+        """The result of policies on a request of `size` bytes: on the event loop if that takes milliseconds, else in
+        the lane.
+
+        Args:
+            work: evaluates within a time limit; with one that raises on the event loop. Pure.
+            estimate: seconds in the lane.
+            expected: seconds that such work took before.
+
+        Raises:
+            LaneError: it is not done before the caller's time-out.
+        """
+        run = self.lane.run
+        if size <= LARGE_OBJECT:
+            limit = self.allowance.limit()
+            if self.allowance.lasts(namespace) and (limit is ON_LOOP or expected() <= limit.seconds):
+                with self.allowance.spending(namespace), contextlib.suppress(TakesLongError):
+                    return work(limit)
+            run = functools.partial(run_with_retry, self.lane)
+        until = self.clock() + seconds_left()
+
+        def in_turn() -> Result:
+            return work(TimeLimit(min(REVIEW_SECONDS, max(0.0, until - self.clock()))))
+
+        return await run(namespace, in_turn, estimate())
 
 
 async def run_with_retry(lane: Lane, namespace: str, work: Callable[[], Result], seconds: float = 0.0) -> Result:

@@ -14,20 +14,17 @@ from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from policies.applying import changes
 from policies.applying.knowledge import ReviewAccess, review_nothing
-from policies.applying.subjects import decoded
-from policies.applying.subjects import size_of as size_of_request
-from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
+from policies.applying.subjects import decoded, size_of
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.rules import MutatingRule
 from runtime import tracing
 from runtime.once import Once
 from webhook.reviews import effort
 from webhook.reviews.access import Answers, Asking
-from webhook.reviews.policy_allowance import Execution, run_with_retry
+from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import MatchingPolicies, subject_for, unreadable
 from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.worker_threads import LARGE_OBJECT, seconds_left
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +50,7 @@ class PolicyChanges:
         self._candidates = MatchingPolicies(rules)
         self._view = view
         self._excluded = excluded_namespaces
-        self._lane = execution.lane
-        self._clock = execution.clock
-        self._allowance = execution.allowance
+        self._execution = execution
         self._metrics = metrics
         self._logged: Once[tuple[str, str]] = Once()
 
@@ -83,7 +78,8 @@ class PolicyChanges:
     async def _decided(
         self, request: AdmissionRequest, mutating: Mutating, answers: Answers, convert: Convert
     ) -> Decision:
-        steps = changes.steps(mutating)
+        steps, size = changes.steps(mutating), size_of(request)
+        estimate = functools.partial(effort.of_deciding, size)
         answer = None
         while True:
             try:
@@ -92,7 +88,7 @@ class PolicyChanges:
                 decision: Decision = end.value
                 return decision
             if isinstance(step, changes.ApplyPolicies):
-                work = functools.partial(self._run, request, step.work)
+                work = functools.partial(self._execution.run, request.namespace, size, step.work, estimate)
                 answer = await answers.complete(work)
             else:
                 answer = await convert(_with_object(request, step.data) if step.changed else request)
@@ -106,27 +102,10 @@ class PolicyChanges:
             msgspec.DecodeError: the objects cannot be decoded.
         """
         subject = await subject_for(candidates, request, self._view)
-        size = size_of_request(request)
         read = functools.partial(decoded, subject, request)
-        known = (
-            read() if size <= LARGE_OBJECT else await self._lane.run(request.namespace, read, effort.of_reading(size))
-        )
+        known = await self._execution.read(request.namespace, size_of(request), read)
         known, answers = self._asking.prepared(candidates, known)
-        return Mutating(candidates, known, self._clock), answers
-
-    async def _run(self, request: AdmissionRequest, work: Callable[[TimeLimit], Any]) -> Any:
-        """The object after the policies: on the event loop if that takes milliseconds, else in the lane."""
-        namespace, size = request.namespace, size_of_request(request)
-        small = size <= LARGE_OBJECT
-        if small and self._allowance.lasts(namespace):
-            try:
-                with self._allowance.spending(namespace):
-                    return work(self._allowance.limit())
-            except TakesLongError:
-                pass
-        limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, seconds_left())))
-        run = functools.partial(run_with_retry, self._lane) if small else self._lane.run
-        return await run(namespace, functools.partial(work, limit), effort.of_deciding(size))
+        return Mutating(candidates, known, self._execution.clock), answers
 
     def _noted(self, results: Iterable[Mutated]) -> None:
         """Count the results, and log each error once for every set of policies."""

@@ -3,15 +3,15 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cluster.answers import NamespaceView
 from conversion.objects.wire import AdmissionRequest
 from neuron.findings import Finding
 from policies.applying.subjects import bare_subject, placed, with_whole_namespace
 from policies.judging import matching
+from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.subjects import RequestSubject
-from policies.schema.constraints import MatchResources
 from webhook.reviews.worker_threads import seconds_left
 
 _LOOK_UP: Final = 0.4
@@ -28,17 +28,7 @@ def look_up_seconds() -> float:
     return min(_LONGEST_LOOK_UP, max(0.0, seconds_left() * _LOOK_UP))
 
 
-class MatchingRule(Protocol):
-    """A policy with resource rules; whether it reads more of the Namespace than its name and labels."""
-
-    @property
-    def match(self) -> MatchResources: ...
-
-    @property
-    def reads_namespace(self) -> bool: ...
-
-
-AnyRule = TypeVar("AnyRule", bound=MatchingRule)
+AnyRule = TypeVar("AnyRule", bound=ValidatingRule | MutatingRule)
 
 
 class MatchingPolicies(Generic[AnyRule]):
@@ -79,7 +69,9 @@ def unreadable(request: AdmissionRequest, error: Exception) -> Finding:
     return Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
 
 
-async def subject_for(rules: Iterable[MatchingRule], request: AdmissionRequest, view: NamespaceView) -> RequestSubject:
+async def subject_for(
+    rules: Iterable[ValidatingRule | MutatingRule], request: AdmissionRequest, view: NamespaceView
+) -> RequestSubject:
     """The subject of a request, without its objects, and with what policies read of its Namespace.
 
     Raises:

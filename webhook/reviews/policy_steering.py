@@ -30,7 +30,7 @@ from policies.judging.evaluate import (
 )
 from policies.judging.policy_set import PolicySet
 from policies.judging.rules import AnyPodRule
-from policies.judging.subjects import RequestContext, RequestSubject, of_object
+from policies.judging.subjects import RequestSubject, of_object
 from runtime.once import Once
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.slices import working_time
@@ -89,7 +89,7 @@ class PolicySteer:
         matched: tuple[AnyPodRule, ...] = (*policies.conversions, *policies.hints, *policies.templates)
         self._idle = not matched
         self._reads_namespace = any(rule.reads_namespace for rule in matched)
-        self._counts = any(map(_counts_devices, matched))
+        self._counts = any(True for rule in matched for _ in rule.read("neuron"))
         self.namespaces: NamespaceView = view
         self._knower = DeviceKnower(view, policies.catalogue)
         self._clock = clock
@@ -151,7 +151,7 @@ class PolicySteer:
         if self._idle:
             return NO_STEERING
         known = namespace_object(namespace, self.namespaces)
-        subject = of_object(created_pod(template, namespace, owner), RequestContext(known))
+        subject = of_object(created_pod(template, namespace, owner), known)
         try:
             return self._find(self._known(dataclasses.replace(subject, namespace=namespace)), _limit())
         except (SteeringRefusedError, TakesLongError):
@@ -197,8 +197,3 @@ def _on_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _counts_devices(rule: AnyPodRule) -> bool:
-    """Whether the conditions of a policy read the device counts of a pod."""
-    return any(path[0] == "neuron" for condition in rule.conditions for path in condition.program.references)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
-from conversion.objects.pod_numbers import pods_of_workload
 from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.api_types import Served, nothing_served
 from policies.files.kept import KeepError, KeptSet, PolicyKeeper, unpack
@@ -44,7 +43,7 @@ async def following(
     """
     try:
         kept = None if keeper is None else await _kept(keeper)
-        options = StoreOptions(_now, together, keeper=keeper, count_pods=pods_of_workload, served=served)
+        options = StoreOptions(_now, together, keeper=keeper, served=served)
         store = await asyncio.to_thread(PolicyStore.open, folder, options, kept)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kubecel.budget import Budget
-from kubecel.checking.unify import Unifier
-from kubecel.types import Type
+from kubecel.types import Type, Unifier
 from kubecel.values import Optional, is_list, kind_of, no_overload
 
 Implementation = Callable[..., object]

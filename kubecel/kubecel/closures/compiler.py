@@ -11,12 +11,11 @@ from typing import Any, Final
 from kubecel import types
 from kubecel.budget import Budget, Limits
 from kubecel.checking.overloads import Library
-from kubecel.checking.unify import Unifier
 from kubecel.deadlines import Deadline, never
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.references import references
-from kubecel.types import Type
+from kubecel.types import Type, Unifier
 
 Hint = Callable[[str, Iterable[str]], str]
 """Takes an unknown word and the known words. Returns a question with the nearest known word, or an empty text."""

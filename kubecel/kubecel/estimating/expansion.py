@@ -12,13 +12,12 @@ from typing import Any, Final, TypeAlias
 
 from kubecel import types
 from kubecel.checking.overloads import matching
-from kubecel.checking.unify import Unifier
 from kubecel.closures import access, arithmetic, calls, operators
 from kubecel.closures.compiler import Compiler
 from kubecel.closures.comprehensions import SORT_BY
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Macro
-from kubecel.types import BOOL, DYN, INT, STRING, Type
+from kubecel.types import BOOL, DYN, INT, STRING, Type, Unifier
 
 Signature: TypeAlias = tuple[Type, ...]
 """Types of the arguments of a call; a method's receiver comes first."""

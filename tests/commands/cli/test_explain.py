@@ -477,6 +477,13 @@ def test_a_cluster_that_refuses_the_credentials_ends_with_2(api: Api, kubeconfig
     assert result.stderr == f"Error: {api.url} cannot be read: the API server does not accept these credentials.\n"
 
 
+def test_credentials_that_only_lists_refuse_end_with_2(api: Api, kubeconfig: Path, file: Path) -> None:
+    api.tokens = {"another"}
+    result = explain("-f", file, "--kubeconfig", kubeconfig)
+    said = f"Error: {api.url} cannot be read: the API server does not accept these credentials: renew them\n"
+    assert (result.exit_code, result.stderr) == (2, said)
+
+
 def test_a_cluster_that_does_not_answer_ends_with_2(kubeconfig: Path, file: Path) -> None:
     config = yaml.safe_load(kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"

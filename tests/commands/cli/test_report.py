@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commands.cli import main as cli
+from tests.commands.report.test_render import Page
 from tests.commands.report.test_shadow import line
 from tests.policies.policy_files import policy
 from tests.support.emulated import EmulatedCluster
@@ -160,13 +161,102 @@ class TestFiles:
         assert read(result)["audit"]["summary"]["fail"] == 1
         assert result.exit_code == 1
 
+    def test_several_clusters_need_names_and_files_are_one(self) -> None:
+        for arguments, message in (
+            (("--cluster", "east"), "'east' is not NAME=PATH, such as east=dumps/east.json"),
+            (("--cluster", "east=x", "--context", "east"), "Two clusters are named east"),
+            (("--cluster", "east=x", "-f", "y"), "files of one cluster: give each of several as --cluster"),
+            (("--cluster", "east=x", "-n", "team-a"), "-f, -k and --cluster read files; --kubeconfig"),
+        ):
+            result = run(*arguments)
+            assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
     def test_files_and_a_cluster_exclude_each_other(self) -> None:
         for option in ("--kubeconfig=x", "--context=x", "--namespace=x", "--write-policy-reports"):
             result = run("-f", "-", option, stdin="")
-            assert (result.exit_code, "-f and -k read files" in result.stderr) == (2, True)
+            assert (result.exit_code, "-f, -k and --cluster read files" in result.stderr) == (2, True)
 
     def test_writing_needs_policies(self, tmp_path: Path) -> None:
         assert "needs --policies" in run("--write-policy-reports", "--kubeconfig", tmp_path / "x").stderr
+
+
+class TestSeveral:
+    @pytest.fixture
+    def dumps(self, tmp_path: Path) -> list[str]:
+        """East has a workload that is refused, west one that converts; there is no file of north."""
+        (tmp_path / "east.yaml").write_text(DEPLOYMENT)
+        (tmp_path / "west").mkdir()
+        (tmp_path / "west" / "a.yaml").write_text(DEPLOYMENT.partition("---\n")[2].replace("7", "8"))
+        paths = {"east": "east.yaml", "west": "west", "north": "north.yaml"}
+        return [f"--cluster={name}={tmp_path / path}" for name, path in paths.items()]
+
+    def test_text_has_a_table_of_clusters_and_then_each(self, dumps: list[str]) -> None:
+        result = run(*dumps)
+        assert result.exit_code == 2, "north cannot be read"
+        first, second = result.stdout.index("Neuron workloads of 3 clusters"), result.stdout.index("\nClusters\n")
+        parts = [result.stdout.index(f"\nNeuron workloads of {name} (") for name in ("east", "west", "north")]
+        assert [first, second, *parts] == sorted([first, second, *parts])
+        rows = {line.split()[0]: line.split()[1:7] for line in result.stdout[second : parts[0]].splitlines() if line}
+        assert rows["east"] == ["1", "0", "0", "0", "1", "0"]
+        assert rows["west"] == ["1", "0", "1", "0", "0", "0"]
+        assert rows["north"] == ["-"] * 6
+        assert rows["all"] == ["2", "0", "1", "0", "1", "0"]
+        assert "north.yaml: No such file or directory." in " ".join(result.stdout[second : parts[0]].split())
+
+    def test_the_exit_code_is_that_of_the_worst_cluster(self, dumps: list[str]) -> None:
+        east, west, _ = dumps
+        assert run(east, west).exit_code == 1
+        assert run(west, west.replace("west=", "copy=")).exit_code == 0
+
+    def test_files_of_one_name_are_one_cluster(self, dumps: list[str], tmp_path: Path) -> None:
+        namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
+        namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
+        (tmp_path / "more.json").write_text(json.dumps(namespace))
+        found = read(run(*dumps[:2], f"--cluster=west={tmp_path / 'more.json'}", "-o", "json"))["clusters"]
+        assert [(each["cluster"], each["workloads"][0]["fate"]) for each in found] == [
+            ("east", "refused"),
+            ("west", "stays"),
+        ]
+
+    def test_json_has_a_list_only_of_several(self, dumps: list[str], tmp_path: Path) -> None:
+        several = read(run(*dumps, "-o", "json"))
+        assert [*several] == ["clusters"]
+        assert [each["cluster"] for each in several["clusters"]] == ["east", "west", "north"]
+        assert [len(each["problems"]) for each in several["clusters"]] == [0, 0, 1]
+        alone = read(run(dumps[0], "-o", "json"))
+        assert alone | {"made": ""} == read(run("-f", tmp_path / "east.yaml", "-o", "json")) | {"made": ""}
+        [of_east, *_] = several["clusters"]
+        assert {key: of_east[key] for key in alone if key not in ("made", "origin")} == {
+            key: alone[key] for key in alone if key not in ("made", "origin")
+        }
+
+    def test_a_page_has_each_id_once_and_one_menu(self, dumps: list[str]) -> None:
+        page = Page(run(*dumps, "-o", "html").stdout)
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        targets = {str(attributes["href"])[1:] for tag, attributes in page.elements if tag == "a"}
+        assert targets <= {*ids}
+        assert {"clusters", "cluster-1", "cluster-1-blocks", "cluster-2-workloads", "cluster-3", "codes"} <= {*ids}
+        assert [tag for tag, _ in page.elements if tag in ("h1", "h2")] == ["h1", *["h2"] * 5], "clusters, 3, codes"
+
+    def test_markdown_is_one_document(self, dumps: list[str]) -> None:
+        lines = run(*dumps, "-o", "markdown").stdout.splitlines()
+        assert [line for line in lines if line.startswith("# ")] == ["# Neuron workloads of 3 clusters"]
+        parts = [line.split()[4] for line in lines if line.startswith("## Neuron workloads of ")]
+        assert parts == ["east", "west", "north"]
+
+    def test_sarif_has_a_run_for_each(self, dumps: list[str]) -> None:
+        log = read(run(*dumps, "-o", "sarif"))
+        assert [(each["automationDetails"]["id"], len(each["results"])) for each in log["runs"]] == [
+            ("east/", 1),
+            ("west/", 0),
+            ("north/", 0),
+        ]
+
+    def test_names_of_clusters_are_no_markup(self, dumps: list[str]) -> None:
+        hostile = [each.replace("=west=", "=<script>|=", 1) for each in dumps]
+        assert "<script>|" not in run(*hostile, "-o", "html").stdout
+        assert "<script>|" not in run(*hostile, "-o", "markdown").stdout
 
 
 @pytest.mark.anyio
@@ -221,6 +311,43 @@ class TestCluster:
             ("team-a", ["node-1"], 12),
             ("team-b", [], 20),
         ]
+
+    async def test_several_contexts_make_one_report(self, api: FakeApi, tmp_path: Path) -> None:
+        """East has the workloads, west refuses the list of slices, nobody listens in north, south is no context."""
+        self.fill(api)
+        async with FakeApi().serve() as west:
+            west.kinds = KINDS
+            west.forbid("list", "resourceslices", "resource.k8s.io")
+            urls = {"east": api.url, "west": west.url, "north": "http://127.0.0.1:1"}
+            config = {
+                "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}} for name in urls],
+                "clusters": [{"name": name, "cluster": {"server": url}} for name, url in urls.items()],
+                "users": [{"name": "u", "user": {}}],
+            }
+            (tmp_path / "several").write_text(json.dumps(config))
+            (tmp_path / "dump.yaml").write_text(DEPLOYMENT)
+            contexts = [f"--context={name}" for name in (*urls, "south")]
+            options = ("--kubeconfig", tmp_path / "several", *contexts, f"--cluster=dump={tmp_path / 'dump.yaml'}")
+            shown = await asyncio.to_thread(run, *options, "-o", "json")
+            text = await asyncio.to_thread(run, *options)
+        assert (shown.exit_code, text.exit_code) == (2, 2)
+        found = {each["cluster"]: each for each in read(shown)["clusters"]}
+        assert [*found] == ["east", "west", "north", "south", "dump"]
+        assert (found["east"]["origin"], found["east"]["problems"]) == (f"east ({api.url})", [])
+        assert [each["name"] for each in found["east"]["workloads"]] == ["train", "big"]
+        assert found["east"]["nodes"]["freeDevices"] == 12
+        for name, why in (
+            ("west", f"the cluster at {west.url} cannot be used: not allowed to list resourceslices"),
+            ("north", "cannot connect to http://127.0.0.1:1"),
+            ("south", "has no context 'south'"),
+        ):
+            [problem] = found[name]["problems"]
+            assert why in problem["problem"]
+            assert found[name]["workloads"] == []
+        rows = {line.split()[0]: line.split()[1:7] for line in text.stdout.splitlines() if line.startswith("  ")}
+        assert (rows["east"], rows["all"]) == (["2", "0", "1", "0", "1", "0"], ["3", "0", "1", "0", "2", "0"])
+        assert [rows[name] for name in ("west", "north", "south")] == [["-"] * 6] * 3
+        assert "driver devices: 16; free: 12" in " ".join(text.stdout.split())
 
     @pytest.mark.parametrize(
         ("classes", "instance_type", "codes"),

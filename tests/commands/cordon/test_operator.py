@@ -82,6 +82,18 @@ async def test_rules_that_kubernetes_does_not_act_on_are_removed_again(
     assert annotation(api) == "neuron-device-3"
 
 
+async def test_a_rule_that_another_client_deletes_is_told(api: FakeApi, operator: Operator) -> None:
+    api.kinds = [("resource.k8s.io", "v1beta2", "DeviceTaintRule", "devicetaintrules", False)]
+    scene = await operator.look(TARGET)
+    api.fault("get", "devicetaintrules", answer(404, "NotFound", "not found"))
+    with pytest.raises(CannotCordonError) as error:
+        await operator.cordon(scene)
+    assert str(error.value) == (
+        "devicetaintrules.resource.k8s.io neuron-cordon-a.neuron-device-3 is gone: another client deleted it. Repeat"
+        " the command."
+    )
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
 async def test_a_rule_that_kubernetes_acts_on_stays_and_only_our_rules_are_removed(
     api: FakeApi, operator: Operator, version: str

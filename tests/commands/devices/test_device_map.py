@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap, PluginUse, UltraServerPlace
 from kubeletplugin.publish.slices import ClusterFeatures

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from commands.cluster.listing import Lister, Unseen
+from commands.cluster.reader import ClusterReader, Progress, Unseen
 from commands.devices.device_map import build
 from commands.devices.snapshot import ClusterSnapshot, fetch
 from neuron.api.nodes import read_node
@@ -33,9 +33,9 @@ async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
     await connection.close()
 
 
-async def read(connection: Connection, **options: object) -> ClusterSnapshot:
-    lister = Lister(connection, page_size=2, sleep=lambda _: asyncio.sleep(0))
-    return await fetch(connection, connection.address, lister=lister, **options)  # type: ignore[arg-type]
+async def read(connection: Connection, progress: Progress = lambda *_: None, **options: bool) -> ClusterSnapshot:
+    reader = ClusterReader(connection, page_size=2, sleep=lambda _: asyncio.sleep(0), progress=progress)
+    return await fetch(connection, connection.address, reader=reader, **options)
 
 
 async def test_the_map_of_a_cluster_is_that_of_its_objects(api: FakeApi, connection: Connection) -> None:

@@ -313,6 +313,7 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.claim("other", "a", range(5, 9), cores=2)
+    cluster.node("chain", "inf1.24xlarge", unschedulable=True)
     sent = pod({names.RESOURCE_NEURON: "8"}, namespace="team-a")
     [before] = explained(sent, cluster=live(cluster))
     (made,) = before.preview.decision.templates
@@ -325,7 +326,7 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     answer = diagnosed(found, live(cluster, [template(made.name, made.spec["spec"])]))
     assert (answer.case, answer.state) == ("not-tried", PodState.WAITS)
     assert answer.text == (
-        "None of 1 Neuron node can take it now. Closest: a: free: devices 0-4, 9-11; not tried by the claim (a request"
+        "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-4, 9-11; not tried by the claim (a request"
         " has at most 8 alternatives (NEU219))."
     )
     assert "request fewer devices" in answer.fix
@@ -386,7 +387,7 @@ def test_a_device_class_that_does_not_exist() -> None:
 
 
 def test_the_schedulers_message_is_shown_if_nodes_cannot_be_read() -> None:
-    from commands.cluster.listing import Unseen
+    from commands.cluster.reader import Unseen
 
     found, around = claimed(one_node(), conditions=[UNSCHEDULABLE])
     blind = copy.copy(around)

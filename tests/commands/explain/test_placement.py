@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.explain.verdicts import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
@@ -475,14 +475,16 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
 def test_a_free_run_that_the_claim_does_not_try_is_named(
     limits: list[dict[str, str]], instance_type: str, free: Sequence[int], expected: str, version: str
 ) -> None:
+    """A pod that may run on a chain of 16, too, has one request: two would need more alternatives."""
     cluster = EmulatedCluster()
     cluster.node("a", instance_type)
+    cluster.node("chain", "inf1.24xlarge")
     cluster.claim("other", "a", set(range(12)) - set(free), cores=2)
     found = pod()
     found["spec"]["containers"] = [
         {"name": f"c{number}", "image": "i", "resources": {"limits": each}} for number, each in enumerate(limits)
     ]
-    verdict = only(cluster, found, version=version)
+    verdict = verdicts(cluster, found, version=version)["a"]
     assert (verdict.block, verdict.reason) == (
         Block.NOT_TRIED,
         f"free: devices {expected}; not tried by the claim",

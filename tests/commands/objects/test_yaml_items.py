@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commands.objects import documents
 from commands.objects.documents import Documents, TextBudget, _locate
-from commands.objects.yaml_items import YamlItems
+from commands.objects.yaml_items import Look, YamlItems
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, compose
 from tests.commands.objects.test_long_lists import written
 
@@ -57,12 +57,12 @@ def learned(*texts: str) -> YamlItems:
     for text in texts:
         root = root_of(text)
         assert isinstance(root, Mapping_)
-        items.learn(text, root)
+        items.learn(text, Look.at(text), root)
     return items
 
 
 def assert_as_parsed(items: YamlItems, text: str) -> None:
-    found = items.find(text)
+    found = items.find(Look.at(text))
     if found is None:
         return
     root = root_of(text)
@@ -80,7 +80,7 @@ def assert_as_parsed(items: YamlItems, text: str) -> None:
 )
 def test_other_texts_are_read_without_the_parser(changes: dict[str, str]) -> None:
     items, text = learned(item()), item(**changes)
-    assert items.find(text) is not None
+    assert items.find(Look.at(text)) is not None
     assert_as_parsed(items, text)
 
 
@@ -109,7 +109,7 @@ def test_what_the_parser_reads_otherwise_is_left_to_it(text: str) -> None:
     root = root_of(text)
     if root is not None:
         items = YamlItems()
-        items.learn(text, root)
+        items.learn(text, Look.at(text), root)
         for other in (item(), text.replace("x", "z"), text.replace("4", "8"), text):
             assert_as_parsed(items, other)
 
@@ -140,7 +140,7 @@ def test_values_and_lines_are_those_of_the_parser(data: st.DataObject, style: st
     for text in texts:
         root = root_of(text)
         if root is not None:
-            items.learn(text, root)
+            items.learn(text, Look.at(text), root)
         for each in texts:
             assert_as_parsed(items, each)
 

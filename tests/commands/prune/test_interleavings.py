@@ -24,6 +24,7 @@ from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import project_template
 from cluster.object_reader import Projection
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from commands.cluster.reader import ClusterReader
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from conversion.ports import TemplateUnavailableError
@@ -270,7 +271,7 @@ class Run:
 
     async def _pruned(self) -> None:
         world = self.world
-        pruner = Pruner(world, reader=Reader(world, sleep=world.sleep), now=world.now, sleep=world.sleep)
+        pruner = Pruner(world, reader=Reader(ClusterReader(world, sleep=world.sleep)), now=world.now, sleep=world.sleep)
         self.reports.append(await pruner.prune(TICK, self.grace))
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from commands.cluster.reader import ClusterReader
 from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from tests.support.fake_api import FakeApi, Handler, answer, hang_up, raw
@@ -65,7 +66,7 @@ class Time:
 @contextlib.asynccontextmanager
 async def opened(api: FakeApi, time: Time, namespace: str = "", page_size: int = 500) -> AsyncIterator[Pruner]:
     async with connected(api) as connection:
-        reader = Reader(connection, namespace, page_size=page_size, sleep=time.sleep)
+        reader = Reader(ClusterReader(connection, page_size=page_size, sleep=time.sleep), namespace)
         yield Pruner(connection, namespace, reader=reader, now=time, sleep=time.sleep)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from commands.cluster.reader import ClusterReader
 from commands.report.model import Report
 from commands.report.publish import CannotPublishError, publish
 from runtime.api_transport import Connection, load_configuration
@@ -52,20 +53,24 @@ def foreign(name: str, **labels: str) -> dict[str, Any]:
 
 
 async def test_a_report_is_created_kept_replaced_and_deleted(api: FakeApi, server: Connection) -> None:
-    assert await publish(server, audited("train")) == (
+    assert await publish(ClusterReader(server), audited("train")) == (
         "Report objects of openreports.io/v1alpha1: 1 created, 0 updated, 0 unchanged, 0 deleted."
     )
-    assert "1 unchanged" in await publish(server, audited("train"))
-    assert "1 updated" in await publish(server, audited("train", "other"))
+    assert "1 unchanged" in await publish(ClusterReader(server), audited("train"))
+    assert "1 updated" in await publish(ClusterReader(server), audited("train", "other"))
     found = api.get("reports", "neuron-dra", "team-a")
     assert found["summary"]["fail"] == 2
-    assert "1 deleted" in await publish(server, report(policies=[policy('validations: [{expression: "true"}]')]))
+    assert "1 deleted" in await publish(
+        ClusterReader(server), report(policies=[policy('validations: [{expression: "true"}]')])
+    )
     assert api.calls("delete", "reports")
 
 
 async def test_the_older_api_is_used_where_the_newer_one_is_not_served(api: FakeApi, server: Connection) -> None:
     api.kinds = [*OLDER]
-    assert "PolicyReport objects of wgpolicyk8s.io/v1alpha2: 1 created" in await publish(server, audited("train"))
+    assert "PolicyReport objects of wgpolicyk8s.io/v1alpha2: 1 created" in await publish(
+        ClusterReader(server), audited("train")
+    )
     assert api.get("policyreports", "neuron-dra", "team-a")["kind"] == "PolicyReport"
 
 
@@ -74,42 +79,42 @@ async def test_missing_report_apis_are_an_error_with_the_fix(api: FakeApi, serve
     with pytest.raises(
         CannotPublishError, match=r"no API for policy reports: install .* openreports.io or wgpolicyk8s"
     ):
-        await publish(server, audited("train"))
+        await publish(ClusterReader(server), audited("train"))
 
 
 async def test_no_report_is_written_without_an_audit(server: Connection) -> None:
     with pytest.raises(CannotPublishError, match="no policy for validation was loaded"):
-        await publish(server, report())
+        await publish(ClusterReader(server), report())
 
 
 async def test_a_missing_permission_is_named(api: FakeApi, server: Connection) -> None:
     api.forbid("create", "reports", "openreports.io")
     with pytest.raises(CannotPublishError, match=r"rule.*apiGroups: \[openreports.io\], resources: \[reports\]"):
-        await publish(server, audited("train"))
+        await publish(ClusterReader(server), audited("train"))
 
 
 async def test_a_failed_list_of_reports_is_reported(api: FakeApi, server: Connection) -> None:
     api.forbid("list", "reports", "openreports.io")
     with pytest.raises(CannotPublishError, match=r"not allowed to list reports\.openreports\.io"):
-        await publish(server, audited("train"))
+        await publish(ClusterReader(server), audited("train"))
 
 
 async def test_an_unreadable_list_of_apis_is_reported(api: FakeApi, server: Connection) -> None:
     api.kinds = [("a", "v1", "B", 7, True)]  # type: ignore[list-item]
     with pytest.raises(CannotPublishError, match="cannot read which APIs are served"):
-        await publish(server, audited("train"))
+        await publish(ClusterReader(server), audited("train"))
 
 
 async def test_another_run_at_the_same_time_is_no_error(api: FakeApi, server: Connection) -> None:
-    await publish(server, audited("train"))
+    await publish(ClusterReader(server), audited("train"))
     api.fault("update", "reports", answer(409, "Conflict", "the object has been modified"))
-    await publish(server, audited("train", "other"))
+    await publish(ClusterReader(server), audited("train", "other"))
     assert api.get("reports", "neuron-dra", "team-a")["summary"]["fail"] == 1
 
 
 async def test_one_namespace_leaves_the_reports_of_others_alone(api: FakeApi, server: Connection) -> None:
-    await publish(server, audited("a", namespace="team-b"))
-    await publish(server, audited("a", namespace="team-a"), "team-a")
+    await publish(ClusterReader(server), audited("a", namespace="team-b"))
+    await publish(ClusterReader(server), audited("a", namespace="team-a"), "team-a")
     assert api.get("reports", "neuron-dra", "team-b")
     assert not api.calls("list", "clusterreports")[1:]
     assert {seen.query["labelSelector"] for seen in api.calls("list", "reports")} == {

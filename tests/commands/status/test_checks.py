@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.cluster.rights import RULES
 from commands.status.checks import judge
 from commands.status.lines import CheckResult, StatusLine, overall
@@ -282,9 +282,7 @@ WRONG: list[Any] = [
         "ContainerCreating.",
         id="a driver that was removed",
     ),
-    pytest.param(
-        well(version={"gitVersion": "v1.33.4"}), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"
-    ),
+    pytest.param(well(version="v1.33.4"), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"),
     pytest.param(
         well(versions=("v1beta1",)),
         "resource.k8s.io/v1 is not served (resource.k8s.io is served only as v1beta1).",
@@ -748,7 +746,7 @@ def test_judging_works_if_no_object_can_be_read() -> None:
     [("v1.34.9", ["139034", "every order"]), ("v1.36.1-eks-1", ["138882", "139034"]), ("v1.36.2", []), ("v1.37.0", [])],
 )
 def test_features_withheld_because_of_the_control_plane_are_noted(version: str, issues: list[str]) -> None:
-    lines = said(well(version={"gitVersion": version}))
+    lines = said(well(version=version))
     assert {line.verdict for line in lines} <= {CheckResult.NOTE}
     assert len(lines) == len(issues)
     for line, issue in zip(lines, issues, strict=True):
@@ -773,7 +771,7 @@ def test_requests_that_are_not_followed_for_a_policy_have_a_row() -> None:
 
 
 def test_a_version_that_is_none_is_unknown() -> None:
-    [line] = said(well(version={"gitVersion": "main"}), CheckResult.UNKNOWN)
+    [line] = said(well(version="main"), CheckResult.UNKNOWN)
     assert line.text == "the version 'main' cannot be parsed."
 
 

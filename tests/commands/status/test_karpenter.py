@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.status.karpenter import check
 
 LEFT = "pods that only its dynamic pools can take keep their limits (NEU903)."

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.cluster.listing import Unseen
+from commands.cluster.reader import Unseen
 from commands.status import kueue
 from commands.status.kueue import KueueSetup, check, classes_of, counted_classes, read_setup
 from commands.status.lines import CheckResult

@@ -22,8 +22,7 @@ async def allowed(_: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def found(monkeypatch: pytest.MonkeyPatch) -> StatusSnapshot:
-    monkeypatch.setattr(snapshot, "_PAGE", 3)
+async def found() -> StatusSnapshot:
     async with FakeApi().serve() as api:
 
         async def load() -> Configuration:
@@ -51,7 +50,7 @@ async def found(monkeypatch: pytest.MonkeyPatch) -> StatusSnapshot:
             api.put("namespaces", {"metadata": {"name": name, "managedFields": [{"manager": "a"}]}})
         connection = await Connection.open(load)
         try:
-            read = await fetch(connection, api.url, "neuron-dra")
+            read = await fetch(connection, api.url, "neuron-dra", page_size=3)
             assert len(api.calls("continue", "nodes")) >= 2, "pages"
             return read
         finally:

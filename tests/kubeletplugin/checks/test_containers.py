@@ -30,7 +30,7 @@ class Host:
         async def claims() -> Mapping[str, PreparedClaim]:
             return self.claims
 
-        return ContainerLooks(claims, self.api, self.usage, self.processes(), self.proc.root / "proc")
+        return ContainerLooks(claims, self.api.claim, self.usage, self.processes(), self.proc.root / "proc")
 
     def processes(self) -> Processes:
         own = self.proc.root / "own-mounts"
@@ -102,7 +102,7 @@ def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
     said = look(at)
     assert isinstance(said, str)
     assert said.startswith("containers cannot be looked at: ")
-    assert said.endswith("does not show the processes of the node")
+    assert said.endswith("does not show the processes of the node: mount the host's /proc and set --proc-root")
 
 
 def test_containers_and_open_devices_are_read_from_procfs(tmp_path: Path) -> None:

@@ -250,6 +250,43 @@ def test_devices_that_stay_held_are_an_error_that_names_the_claim(
     assert sum(clock.slept) <= 17
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["that ends", "that hangs"])
+def test_a_driver_that_stops_waits_for_a_call_of_the_kubelet(
+    driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    """The kubelet ends the call when it sees that the driver's registration socket has gone."""
+    api.add_claim(claim_object(1, *devices(0)))
+    really = api.claim
+
+    async def scenario() -> None:
+        answer = asyncio.Event()
+
+        async def claim(namespace: str, name: str) -> JsonObject | None:
+            await answer.wait()
+            return await really(namespace, name)
+
+        async def sleep(seconds: float) -> None:
+            clock.slept.append(seconds)
+            clock.time += 0 if ends else seconds
+            if ends and len(clock.slept) == 5:
+                answer.set()
+            await asyncio.sleep(0)
+
+        monkeypatch.setattr(api, "claim", claim)
+        monkeypatch.setattr(clock, "sleep", sleep)
+        await driver.finish_calls()
+        assert clock.slept == [], "none runs"
+        call = asyncio.create_task(driver.prepare([reference(1)]))
+        await asyncio.sleep(0)
+        await driver.finish_calls()
+        assert call.done() is ends
+        answer.set()
+        assert (await call)[uid(1)].error == ""
+
+    asyncio.run(scenario())
+    assert ends or sum(clock.slept) == pytest.approx(15, abs=0.1)
+
+
 def test_a_refused_request_is_not_retried(driver: Driver, api: FakeApi, clock: FakeClock) -> None:
     api.fail = KubeError("The API server answered 403: forbidden", 403, "Forbidden")
     assert "answered 403: forbidden" in prepare(driver, 1)[uid(1)].error

@@ -59,7 +59,7 @@ def test_a_hanging_kubelet_gives_no_answer(kubelet: KubeletServer) -> None:
 
 
 def test_a_missing_or_unserved_socket_gives_no_answer(tmp_path: Path) -> None:
-    with pytest.raises(NoKubeletError, match="does not exist"):
+    with pytest.raises(NoKubeletError, match="does not exist: mount its directory and set --pod-resources-socket"):
         asyncio.run(PodResources(tmp_path / "k.sock").used())
     (tmp_path / "k.sock").touch()
     with pytest.raises(UsageUnknownError, match="UNAVAILABLE"):

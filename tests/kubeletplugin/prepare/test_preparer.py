@@ -56,7 +56,7 @@ def test_a_damaged_checkpoint_does_not_restore_refused_admin_access(node: Node) 
     looks = allocated(1, result("neuron-device-0", "look", adminAccess=True))
     running = PreparedClaim(uid(1), "ns", "claim-1", "", (PreparedDevice("look", NODE, "neuron-device-0", (0,)),))
     preparer = node.preparer()
-    recovery = preparer.complete([looks], view, [running])
+    recovery = preparer.complete([running], [looks], view)
     assert ["which the driver refuses" in problem for problem in recovery.errors] == [True]
     assert preparer.checkpoint().claims == {}, "it would hold the device, which another claim may use"
     assert not node.spec_names()

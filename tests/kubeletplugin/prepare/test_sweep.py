@@ -14,6 +14,7 @@ from kubeletplugin.claim_files import ClaimFile
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.pb import podresources_v1_pb2 as pb
 from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
@@ -100,6 +101,12 @@ def sweeper(
     for number in (1, 2):
         api.add_claim(claim_object(number, *devices(number)))
     return Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=middle)
+
+
+def listed(preparer: Preparer, *numbers: int) -> list[pb.PodResources]:
+    """Pods with prepared claims, as the kubelet lists them."""
+    claims = preparer.checkpoint().claims
+    return [pod(f"p-{number}", claims[uid(number)]) for number in numbers]
 
 
 def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
@@ -275,31 +282,58 @@ def test_no_claim_is_released_without_the_api_server(
 
 
 def test_claims_that_a_damaged_checkpoint_lost_are_restored(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
+    """No other claim is read: a cluster may have 100,000."""
+    kubelet.pods = listed(preparer, 1, 2)
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
     (node.cdi_dir / spec_name(1)).write_text("{}")
     (node.cdi_dir / spec_name(2)).unlink()
-    api.add_claim(claim_object(3, *devices(3), reserved=False))
-    api.add_claim(claim_object(4, *devices(4)) | {"status": {}})
-    elsewhere = claim_object(5, *devices(5))
-    elsewhere["status"]["allocation"]["devices"]["results"][0]["pool"] = "node-2"
-    api.add_claim(elsewhere)
+    api.add_claim(claim_object(3, *devices(3)))
     preparer.recover()
     assert sweep(sweeper) == [True]
+    assert set(api.calls) == {"get ns/claim-1", "get ns/claim-2"}
     checkpoint = preparer.checkpoint()
     assert (set(checkpoint.claims), checkpoint.incomplete) == ({uid(1), uid(2)}, False)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
 
 
-def test_a_claim_of_an_unknown_form_does_not_keep_others_from_being_restored(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"status": 7},
+        {"status": claim_object(2, *devices(2), reserved=False)["status"]},
+        {"status": claim_object(2, result("neuron-device-2", pool="node-2"))["status"]},
+        {"unreadable": True},
+    ],
+    ids=["unknown form", "not reserved", "on another node", "unreadable"],
+)
+def test_a_claim_whose_object_tells_nothing_is_restored_from_the_kubelet(
+    sweeper: Sweeper,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    monkeypatch: pytest.MonkeyPatch,
+    second: JsonObject,
 ) -> None:
-    (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
-    (node.cdi_dir / spec_name(1)).unlink()
-    api.add_claim(claim_object(3, *devices(3)) | {"status": 7})
+    really = api.claim
+
+    async def claim(namespace: str, name: str) -> JsonObject | None:
+        if name == "claim-2" and "unreadable" in second:
+            raise UnreadableObjectError("nested too deeply")
+        return await really(namespace, name)
+
+    monkeypatch.setattr(api, "claim", claim)
+    kubelet.pods = listed(preparer, 1, 2)
+    api.add_claim(claim_object(2, *devices(2)) | second)
+    lose_everything(node)
     assert sweep(sweeper) == [True]
-    assert set(preparer.checkpoint().claims) == {uid(1), uid(2)}
+    claims = preparer.checkpoint().claims
+    assert {key: (each.held, bool(each.allocation)) for key, each in claims.items()} == {
+        uid(1): ({1}, True),
+        uid(2): ({2}, False),
+    }
 
 
 def test_a_running_claim_that_cannot_be_restored_keeps_its_device(
@@ -399,8 +433,14 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
         preparer.prepare(allocated(4, share(5, 1)), node.view())
 
 
-def test_cores_in_doubt_stay_in_doubt_when_the_claim_is_prepared_again(
-    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
+def test_a_claim_whose_cores_are_lost_is_prepared_again_when_its_containers_have_ended(
+    sweeper: Sweeper,
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    processes: FakeProcesses,
 ) -> None:
     """Its containers were started with other cores than the driver would choose now."""
     body = claim_object(3, share(5, 2, share_id="s-1"))
@@ -410,12 +450,15 @@ def test_cores_in_doubt_stay_in_doubt_when_the_claim_is_prepared_again(
     kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(3)).unlink()
+    processes.found = names(3, index=5)
     sweep(sweeper)
     api.add_claim(body)
-    answers = asyncio.run(driver.prepare([ClaimReference("ns", "claim-3", uid(3))]))
-    assert answers[uid(3)].error == ""
+    assert "the driver lost which of its cores that claim uses" in call(driver, "prepare", 3)
     with pytest.raises(PrepareError, match="the driver lost which of its cores"):
         preparer.prepare(allocated(5, share(5, 2)), node.view())
+    processes.found = ()
+    assert call(driver, "prepare", 3) == ""
+    preparer.prepare(allocated(5, share(5, 2)), node.view())
 
 
 def test_a_whole_node_that_only_the_kubelet_knows_holds_devices_that_have_vanished(
@@ -452,15 +495,21 @@ def test_no_claim_is_prepared_while_the_kubelet_hangs_after_a_lost_state(
     assert answers[uid(3)].error == ""
 
 
-def test_claims_are_restored_from_the_api_server_without_a_kubelet(
-    sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer, caplog: pytest.LogCaptureFixture
+def test_every_device_is_held_while_a_lost_state_cannot_be_restored_for_want_of_the_kubelets_socket(
+    sweeper: Sweeper,
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    kubelet: KubeletServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (node.state_dir / "checkpoint.json").unlink()
     preparer.recover()
     kubelet.socket.unlink()
-    assert sweep(sweeper) == [True]
-    assert not preparer.checkpoint().incomplete
-    assert "prepared claims are restored from the API server only" in caplog.messages
+    assert sweep(sweeper) == [False]
+    assert (driver.holds.restoring, preparer.checkpoint().incomplete) == (True, True)
+    [record] = [each for each in caplog.records if each.message == "sweep failed"]
+    assert record.error.startswith(f"the kubelet's socket {kubelet.socket} does not exist: ")  # type: ignore[attr-defined]
 
 
 def test_lost_specs_are_written_again_between_two_sweeps(
@@ -935,8 +984,10 @@ def test_shares_get_their_own_cores_back_from_a_second_copy(
     api: FakeApi,
     processes: FakeProcesses,
     shared: dict[int, tuple[int, ...] | None],
+    kubelet: KubeletServer,
     source: str,
 ) -> None:
+    kubelet.pods = listed(preparer, *shared)
     specs = {number: (node.cdi_dir / spec_name(number)).read_bytes() for number in shared}
     claims = preparer.checkpoint().claims
     for number in shared:
@@ -989,25 +1040,43 @@ def test_shares_get_their_own_cores_back_from_a_second_copy(
                 "pool": NODE,
                 "device": "neuron-device-5",
                 "shareID": "s4",
-                "data": {"environment": {"NEURON_RT_VISIBLE_CORES": "0-9999"}},
+                "data": {"environment": {"NEURON_RT_VISIBLE_CORES": "0-1"}},
             }
         ],
     ],
     ids=["no device", "data of another form", "no text", "cores of other devices"],
 )
 def test_a_status_of_another_form_tells_nothing(
-    sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, shared: object, status: Any
+    sweeper: Sweeper,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    shared: dict[int, tuple[int, ...] | None],
+    status: Any,
 ) -> None:
+    """The claim holds all cores, beside those of claims whose cores are told."""
+    kubelet.pods = listed(preparer, *shared)
+    for number in (5, 6):
+        api.claim_objects[f"ns/claim-{number}"]["status"]["devices"] = [entry(preparer, number)]
     api.claim_objects["ns/claim-4"]["status"]["devices"] = status
     lose_everything(node)
     assert sweep(sweeper) == [True]
-    cores = cores_of(preparer)
-    assert len(set(cores.values())) == 3
+    assert cores_of(preparer) == shared | {4: None}
+    with pytest.raises(PrepareError, match="the driver lost which of its cores"):
+        preparer.prepare(allocated(7, share(5, 2)), node.view())
 
 
 def test_devices_of_a_container_whose_claim_is_gone_are_held_after_a_lost_state(
-    sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, processes: FakeProcesses
+    sweeper: Sweeper,
+    driver: Driver,
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    processes: FakeProcesses,
 ) -> None:
+    kubelet.pods = listed(preparer, 2)
     api.remove_claim(1)
     processes.found = names(1)
     lose_everything(node)

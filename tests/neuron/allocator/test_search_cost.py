@@ -95,12 +95,12 @@ def test_no_converted_claim_costs_more_than_the_bound(name: str, parts: int, *, 
 
 
 def test_only_a_scheduler_that_tries_orders_gets_divided_claims() -> None:
-    for name, counts in ((GROUPS, (8, 1)), (RING, (8, 3)), (CHAIN, (9, 6)), (CHAIN, (8, 8))):
+    for name, counts in ((GROUPS, (8, 1)), (RING, (6, 5)), (CHAIN, (9, 6)), (CHAIN, (8, 8))):
         assert len(requests(name, counts, orders=False)) == len(counts)
         assert len(requests(name, counts, orders=True)) == len(requests(name, counts)) > len(counts)
     # Shares are of 1.36 or later, unless the version says otherwise.
-    assert len(requests(RING, (8, 3), shares=True)) == 2
-    assert len(requests(RING, (8, 3), shares=True, orders=True)) > 2
+    assert len(requests(RING, (6, 5), shares=True)) == 2
+    assert len(requests(RING, (6, 5), shares=True, orders=True)) > 2
 
 
 @pytest.mark.parametrize(

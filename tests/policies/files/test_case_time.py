@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.files.case_time import CASE_SECONDS, CaseTime, SupersededError
+from policies.files.cases import CASE_SECONDS, CaseTime, SupersededError
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from policies.files.store import PolicyStore, StoreOptions

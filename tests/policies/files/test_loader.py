@@ -11,7 +11,7 @@ import pytest
 from neuron.hardware.instances import Catalogue, Topology
 from policies.files import folders
 from policies.files.loader import PolicyError, load_folder, read_folder
-from policies.judging.policy_set import NO_POLICIES
+from policies.judging.policy_set import PolicySet
 from tests.policies.policy_files import POD, loaded, policy, problems
 from tests.policies.schema.test_kinds import CATALOG, CHECK, CONVERSION
 from tests.support.timing import assert_below
@@ -333,7 +333,7 @@ def test_the_digest_follows_content_and_names() -> None:
         loaded(policy("severity: low\n" + CHECK)).digest,
     }
     assert len(digests) == 3
-    assert NO_POLICIES.digest == ""
+    assert PolicySet().digest == ""
 
 
 def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:

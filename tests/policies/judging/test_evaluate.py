@@ -12,7 +12,7 @@ import pytest
 from kubecel.budget import Limits
 from neuron.api.namespaces import namespace_named
 from policies.judging import evaluate as evaluating
-from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, first_match, unjudged
+from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, matching_rules, unjudged
 from policies.judging.subjects import RequestSubject, of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.schema.constraints import MatchResources
@@ -21,6 +21,13 @@ from tests.policies.policy_files import POD, loaded, policy
 from tests.policies.schema.test_kinds import CONVERSION
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+
+
+def first_match(rules: Any, *parts: Any) -> tuple[Any, list[Any]]:
+    """The first policy that matches a pod, and the failures of earlier ones."""
+    subject, clock, *limit = parts
+    errors: list[Any] = []
+    return next(matching_rules(rules, subject, clock, errors, *limit), None), errors
 
 
 def judged(spec: str, subject: RequestSubject | None = None, limits: Limits = evaluating.POLICY_LIMITS) -> Verdict:
@@ -365,7 +372,7 @@ def _conversion(order: int, match: str) -> str:
 def test_the_first_policy_that_matches_wins(matches: list[str], chosen: str | None) -> None:
     texts = [_conversion(order, match) for order, match in enumerate(matches)]
     found, errors = first_match(loaded(*texts).conversions, of_object(POD), time.monotonic)
-    assert (found.name if found else None, errors) == (chosen, ())
+    assert (found.name if found else None, errors) == (chosen, [])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from kubecel.errors import CelRuntimeError
-from policies.judging.failures import Failure
+from policies.judging.conditions import Failure
 
 CONDITION = "match condition 'a' failed"
 TYPE = "'x' is not an int"

@@ -1,5 +1,6 @@
 """Policies that change objects, and their cases."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from policies.files.cases import run_cases
 from policies.judging.evaluate import TakesLongError, TimeLimit
 from policies.judging.explain import explain
 from policies.judging.mutations import Mutated, Mutating
-from policies.judging.subjects import RequestContext, of_object
+from policies.judging.subjects import of_object
 from policies.patching.differences import difference
 from tests.policies.policy_files import POD, loaded, problems
 from tests.support.mutating_policies import CASES, configuration, generated, json_patch, objects, policy
@@ -28,7 +29,7 @@ def text(fields: dict[str, Any], name: str = "change", *, binding: dict[str, Any
 
 
 def run(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
-    subject = of_object(data, RequestContext(**context))
+    subject = dataclasses.replace(of_object(data, context.pop("namespace_object", None)), **context)
     mutating = Mutating(loaded(*texts).mutating, subject, time.monotonic)
     after = mutating.again(mutating.first(), changed=False)
     return after, mutating.results

@@ -10,7 +10,7 @@ import pytest
 from policies.judging.evaluate import evaluate
 from policies.judging.explain import explain
 from policies.judging.export import to_vap
-from policies.judging.parameters import NOT_FOUND
+from policies.judging.matching import NO_PARAMS
 from policies.judging.subjects import of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from tests.policies.files.test_loader import PARAM_BINDING, PARAMETER, PARAMETERIZED
@@ -44,13 +44,13 @@ def test_the_object_of_the_requests_namespace_is_the_value_of_params() -> None:
 def test_a_missing_parameter_object_follows_parameter_not_found_action(action: str) -> None:
     binding = PARAM_BINDING.replace("Action: Deny", f"Action: {action}")
     found = messages(judged(binding, PARAMETER, pod=in_namespace("team-b")))
-    assert found == ([("deny", [NOT_FOUND])] if action == "Deny" else [])
+    assert found == ([("deny", [NO_PARAMS])] if action == "Deny" else [])
 
 
 def test_a_reference_may_name_a_namespace() -> None:
     binding = PARAM_BINDING.replace("name: limits, p", "name: limits, namespace: team-b, p")
     assert messages(judged(binding, PARAMETER, ELSEWHERE)) == [("deny", ["not train"])]
-    assert messages(judged(binding.replace("team-b", "team-c"), PARAMETER)) == [("deny", [NOT_FOUND])]
+    assert messages(judged(binding.replace("team-b", "team-c"), PARAMETER)) == [("deny", [NO_PARAMS])]
 
 
 def test_an_object_without_namespace_is_for_all_namespaces() -> None:

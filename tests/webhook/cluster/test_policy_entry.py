@@ -9,7 +9,7 @@ import pytest
 from kubernetes.aio.client.configuration import Configuration
 
 from cluster.kinds.replicas import ReplicaStatus, lease_body
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from runtime.api_transport import Connection
 from tests.policies.policy_files import loaded, policy
 from tests.support.fake_api import FakeApi, Object, answer, eventually
@@ -93,7 +93,7 @@ async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
         await eventually(lambda: resources(api) == ["services"])
         bench.held.current = policies("namespaces")
         await eventually(lambda: resources(api) == ["namespaces"])
-        bench.held.current = NO_POLICIES
+        bench.held.current = PolicySet()
         await eventually(lambda: resources(api) == [])
         assert bench.entry.check() == (True, "")
     assert api.get(PLURAL, NAME)["webhooks"][0]["rules"][0]["resources"] == [], "the other entry is left"

@@ -116,6 +116,10 @@ AMOUNTS = st.one_of(
     st.lists(AMOUNTS, min_size=1, max_size=3),
     st.lists(AMOUNTS, max_size=1),
 )
+# Both types publish the group, so parts that choose alone must be of one type.
+@example(["trn1.32xlarge", "inf1.6xlarge"], VERSIONS[0], False, False, [{"neuron": 8}, {"neuron": 8}], [])
+# A half of a ring and the rest, beside a group and beside another container.
+@example(["inf2.48xlarge", "trn1.32xlarge"], VERSIONS[2], True, False, [{"neuron": 8}, {"neuron": 2}], [])
 # Any ten devices of one type are connected, and a run of the other.
 @example(["trn2.48xlarge", "inf1.xlarge"], VERSIONS[0], False, False, [{"neuroncore": 33}], [{"neuroncore": 37}])
 def test_what_conversion_makes_has_no_finding(

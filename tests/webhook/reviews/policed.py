@@ -15,9 +15,8 @@ from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from policies.applying.knowledge import ClusterLookups, FindClaims, find_nothing
-from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review

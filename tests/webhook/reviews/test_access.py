@@ -11,8 +11,7 @@ from cluster.store import Store
 from conversion.patches.decision import Decision
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ClusterLookups, review_nothing
-from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import json_patch

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from conversion.patches.decision import Decision
 from policies.files.loader import load
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 
@@ -180,7 +180,7 @@ WITHOUT_CLAIMS = mutated(
 )
 """One list at two places."""
 
-BOTH = pytest.mark.parametrize("policies", [NO_POLICIES, POLICIES], ids=["no-policies", "policies"])
+BOTH = pytest.mark.parametrize("policies", [PolicySet(), POLICIES], ids=["no-policies", "policies"])
 RELAXED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from cluster.store import Store
 from neuron.api.claim_reader import read_claim
-from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conversion.patches.decision import Decision
 from policies.files.loader import load
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 
@@ -160,7 +160,7 @@ def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
 def test_a_policy_overrides_the_flags(
     spec: dict[str, Any], options: dict[str, Any], tolerations: Any, scheduler: str, keys: Any
 ) -> None:
-    found = policies(spec) if spec else NO_POLICIES
+    found = policies(spec) if spec else PolicySet()
     stored = created(found, pod(container(neuron="4"), schedulerName="my-scheduler"), **options)
     assert stored["spec"].get("tolerations") == tolerations
     assert stored["spec"]["schedulerName"] == scheduler
@@ -225,13 +225,13 @@ def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
 
 def test_a_pod_restored_from_a_backup_keeps_the_record_of_its_hints() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
-    again = created(NO_POLICIES, stored)
+    again = created(PolicySet(), stored)
     # Every client can restore labels, but no other hint, so re-applying must know who set them.
     assert record(again) == {key: value for key, value in record(stored).items() if key != "labels"}
 
 
 def test_recorded_hints_that_the_pod_does_not_have_are_dropped() -> None:
-    forged = created(NO_POLICIES, pod(container(neuron="4")))
+    forged = created(PolicySet(), pod(container(neuron="4")))
     asked = json.loads(forged["metadata"]["annotations"][RECORD])
     asked["hints"] = {
         "tolerations": [LEASE],
@@ -241,19 +241,19 @@ def test_recorded_hints_that_the_pod_does_not_have_are_dropped() -> None:
         "replacedLabels": {"team": "x"},
     }
     forged["metadata"]["annotations"][RECORD] = json.dumps(asked)
-    assert record(created(NO_POLICIES, forged)) is None
+    assert record(created(PolicySet(), forged)) is None
 
 
 @pytest.mark.parametrize(
     "hints", [5, [], {"tolerations": [5]}, {"labels": {"a": 5}}, {"nodeAffinity": {"required": [1]}}]
 )
 def test_invalid_recorded_hints_are_ignored(hints: Any) -> None:
-    stored = created(NO_POLICIES, pod(container(neuron="4")))
+    stored = created(PolicySet(), pod(container(neuron="4")))
     forged = copy.deepcopy(stored)
     asked = json.loads(forged["metadata"]["annotations"][RECORD]) | {"hints": hints}
     forged["metadata"]["annotations"][RECORD] = json.dumps(asked)
-    assert created(NO_POLICIES, forged) == stored
-    decision, _ = decide(NO_POLICIES, pod(container(neuron="4")), forged)
+    assert created(PolicySet(), forged) == stored
+    decision, _ = decide(PolicySet(), pod(container(neuron="4")), forged)
     assert decision.reason == "reapplied"
 
 
@@ -263,7 +263,7 @@ def test_invalid_recorded_hints_are_ignored(hints: Any) -> None:
 def test_replacing_with_the_original_manifest_changes_nothing_if_the_policy_is_gone() -> None:
     original = pod(container(neuron="4"), schedulerName="my-scheduler", labels={"app": "x"})
     stored = created(policies(EVERYTHING), original)
-    decision, result = decide(NO_POLICIES, original, stored)
+    decision, result = decide(PolicySet(), original, stored)
     assert decision.reason == "reapplied"
     assert result == stored
 
@@ -291,17 +291,17 @@ def test_a_label_of_a_record_that_no_policy_sets_can_be_removed() -> None:
     stored = created(policies(EVERYTHING), pod(container(neuron="4")))
     taken = copy.deepcopy(stored)
     del taken["metadata"]["labels"]["team"]
-    assert decide(NO_POLICIES, taken, stored)[1] == taken
+    assert decide(PolicySet(), taken, stored)[1] == taken
 
 
 @pytest.mark.parametrize("mode", ["off", "convert"])
 def test_label_and_record_of_a_pod_that_was_not_converted_can_be_removed(mode: str) -> None:
-    stored = created(NO_POLICIES, pod(container(neuron="4")))
+    stored = created(PolicySet(), pod(container(neuron="4")))
     stored["metadata"]["annotations"]["neuron.aws.com/convert"] = mode
     stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-4-0123456789ab"
     bare = copy.deepcopy(stored)
     del bare["metadata"]["labels"], bare["metadata"]["annotations"][RECORD]
-    assert decide(NO_POLICIES, bare, stored)[1] == bare
+    assert decide(PolicySet(), bare, stored)[1] == bare
 
 
 @pytest.mark.parametrize(("action", "stays"), [("Add", "own"), ("Replace", "ml")])
@@ -313,7 +313,7 @@ def test_a_changed_label_stays_unless_the_policy_replaces_labels(action: str, st
     labels = decide(found, changed, stored)[1]["metadata"]["labels"]
     assert labels == {"neuron.aws.com/converted": "true", "team": stays, "more": "labels"}
     # No policy in force sets the label: the record alone does not keep it.
-    assert decide(NO_POLICIES, changed, stored)[1] == changed
+    assert decide(PolicySet(), changed, stored)[1] == changed
 
 
 def test_a_label_that_was_changed_later_belongs_to_the_user() -> None:
@@ -321,7 +321,7 @@ def test_a_label_that_was_changed_later_belongs_to_the_user() -> None:
     stored["metadata"]["labels"]["team"] = "own"
     new = copy.deepcopy(stored)
     del new["metadata"]["labels"]["team"]
-    assert decide(NO_POLICIES, new, stored)[0].reason == "already-converted"
+    assert decide(PolicySet(), new, stored)[0].reason == "already-converted"
 
 
 def test_the_users_own_labels_can_be_added_and_removed() -> None:
@@ -329,7 +329,7 @@ def test_the_users_own_labels_can_be_added_and_removed() -> None:
     new = copy.deepcopy(stored)
     new["metadata"]["labels"] = {**new["metadata"]["labels"], "other": "2"}
     del new["metadata"]["labels"]["own"]
-    assert decide(NO_POLICIES, new, stored)[1] == new
+    assert decide(PolicySet(), new, stored)[1] == new
 
 
 def test_tolerations_that_are_added_stay() -> None:
@@ -337,7 +337,7 @@ def test_tolerations_that_are_added_stay() -> None:
     stored = created(policies(EVERYTHING), original)
     new = copy.deepcopy(original)
     new["spec"]["tolerations"] = [{"key": "more", "operator": "Exists"}]
-    result = decide(NO_POLICIES, new, stored)[1]
+    result = decide(PolicySet(), new, stored)[1]
     assert sorted(each["key"] for each in result["spec"]["tolerations"]) == ["aws.amazon.com/neuron", "lease", "more"]
 
 
@@ -345,10 +345,10 @@ def test_a_policys_toleration_with_changed_seconds_is_recognised() -> None:
     original = pod(container(neuron="4"))
     stored = created(policies(EVERYTHING), original)
     stored["spec"]["tolerations"][1]["tolerationSeconds"] = 300
-    assert decide(NO_POLICIES, original, stored)[1] == stored
+    assert decide(PolicySet(), original, stored)[1] == stored
     asking = copy.deepcopy(original)
     asking["spec"]["tolerations"] = [LEASE]
-    assert decide(NO_POLICIES, asking, stored)[1]["spec"]["tolerations"] == [BUILT_IN, LEASE]
+    assert decide(PolicySet(), asking, stored)[1]["spec"]["tolerations"] == [BUILT_IN, LEASE]
 
 
 def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
@@ -356,14 +356,14 @@ def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
     stored = created(policies(EVERYTHING), original)
     new = copy.deepcopy(original)
     new["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [NEARBY, NEARBY]}}
-    assert decide(NO_POLICIES, new, stored)[1]["spec"]["affinity"] == new["spec"]["affinity"]
+    assert decide(PolicySet(), new, stored)[1]["spec"]["affinity"] == new["spec"]["affinity"]
 
 
 def test_a_changed_scheduler_is_left_to_the_api_server_to_refuse() -> None:
     original = pod(container(neuron="4"))
     stored = created(policies(EVERYTHING), original)
     new = original | {"spec": original["spec"] | {"schedulerName": "volcano"}}
-    assert decide(NO_POLICIES, new, stored)[1]["spec"]["schedulerName"] == "volcano"
+    assert decide(PolicySet(), new, stored)[1]["spec"]["schedulerName"] == "volcano"
 
 
 # --- round trips ------------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_applying_again_and_passing_twice_change_nothing(spec: dict[str, Any], o
         if part in original["spec"]:
             merged["spec"][part] = original["spec"][part]
     for again in (original, merged):
-        assert decide(NO_POLICIES, again, stored)[1] == stored
+        assert decide(PolicySet(), again, stored)[1] == stored
         assert decide(found, again, stored)[1] == stored
 
 

@@ -17,7 +17,7 @@ from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.reviews.mutate import Mutator
@@ -312,7 +312,7 @@ def lws(**fields: Any) -> dict[str, Any]:
     return {"metadata": {}, "spec": {"leaderWorkerTemplate": {"workerTemplate": template}}, **fields}
 
 
-@pytest.mark.parametrize("policies", [NO_POLICIES, load(STEERING)], ids=["no-policies", "policies"])
+@pytest.mark.parametrize("policies", [PolicySet(), load(STEERING)], ids=["no-policies", "policies"])
 class TestLargeObjects:
     """They are decided beside the event loop, which alone looks into caches."""
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from cluster.store import Store
 from conversion.objects import wire
 from policies.applying.knowledge import ClusterLookups
-from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium

@@ -16,9 +16,8 @@ from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import ClusterLookups
-from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.policy_set import PolicySet
 from tests.support.serving import Answering, review
 from webhook.edge import reviews

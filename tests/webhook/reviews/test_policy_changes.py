@@ -10,8 +10,7 @@ import pytest
 
 from cluster.store import Store
 from conversion.patches.decision import Decision
-from policies.files.each_file import Loaded
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import configuration, json_patch

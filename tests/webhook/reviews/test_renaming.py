@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conversion.patches import convert_pods
 from conversion.patches.decision import Decision
 from policies.files.loader import load
-from policies.judging.policy_set import NO_POLICIES, PolicySet
+from policies.judging.policy_set import PolicySet
 from tests.support.any_pods import CONTAINERS, built
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
@@ -68,7 +68,7 @@ def with_names(manifest: Any, containers: list[str]) -> Any:
     st.lists(CONTAINERS, min_size=1, max_size=4),
     st.lists(CONTAINERS, max_size=3),
     st.lists(NAMES, min_size=7, max_size=7),
-    st.sampled_from([NO_POLICIES, EFA]),
+    st.sampled_from([PolicySet(), EFA]),
     st.sampled_from([None, "4"]),
     st.sampled_from(["convert", "shadow"]),
 )

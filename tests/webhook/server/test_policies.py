@@ -15,9 +15,8 @@ import pytest
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.patches.decision import Decision
-from policies.files.each_file import Loaded
 from policies.files.loader import load
-from policies.files.store import PolicyStore, StoreOptions
+from policies.files.store import Loaded, PolicyStore, StoreOptions
 from runtime.startup import StartupError
 from tests.support.serving import Client, Process, eventually, review
 from webhook.edge import reviews

@@ -1,0 +1,136 @@
+"""A report in every format; of several clusters, a table of all clusters first, and then the report of each."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import orjson
+
+from commands.report import render_html
+from commands.report.model import Prospect, Report, total
+from commands.report.render_html import as_escaped, as_table, asset, whole_page
+from commands.report.render_json import as_json, document
+from commands.report.render_markdown import as_markdown, markdown_table, markdown_text
+from commands.report.render_sarif import LineOf, as_sarif, sarif_document
+from commands.report.render_text import as_text, clean, table_lines
+from commands.report.tables import NOTHING, Table
+from runtime.terminal import Style
+
+Reports = Mapping[str, Report]
+"""The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no
+workloads."""
+
+_FORMAT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_HEADING: Final = re.compile(r"^#", re.MULTILINE)
+_PROSPECTS: Final = {
+    "converted": Prospect.CONVERTED,
+    "converts": Prospect.CONVERTS,
+    "waits": Prospect.WAITS,
+    "refused or blocked": Prospect.BLOCKED,
+    "stays": Prospect.STAYS,
+    "unknown": Prospect.UNKNOWN,
+}
+
+
+def text(reports: Reports, style: Style) -> str:
+    if "" in reports:
+        return as_text(reports[""], style)
+    head = [f"{_title(reports)}, {_first(reports).made}", "", *table_lines(table(reports), style.width)]
+    parts = (f"\n{as_text(each, style)}" for each in reports.values())
+    return "".join((*(f"{clean(line, style)}\n" for line in head), *parts))
+
+
+def markdown(reports: Reports) -> str:
+    if "" in reports:
+        return as_markdown(reports[""])
+    head = [
+        f"# {markdown_text(_title(reports))}",
+        "",
+        next(iter(reports.values())).made,
+        *markdown_table(table(reports)),
+    ]
+    # The headings of a part are one level below the page's: no other line of it begins with #.
+    parts = (f"\n{_HEADING.sub('##', as_markdown(each))}" for each in reports.values())
+    return "".join((*(f"{line}\n" for line in head), *parts))
+
+
+def json(reports: Reports) -> str:
+    if "" in reports:
+        return as_json(reports[""])
+    found = [{"cluster": name, **document(each)} for name, each in reports.items()]
+    return orjson.dumps({"clusters": found}, option=_FORMAT).decode()
+
+
+def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:
+    """One log, with a run for each cluster. `lines`: by cluster."""
+    if "" in reports:
+        return as_sarif(reports[""], lines[""], documentation)
+    logs = {name: sarif_document(each, lines[name], documentation) for name, each in reports.items()}
+    runs = [{**run, "automationDetails": {"id": f"{name}/"}} for name, log in logs.items() for run in log["runs"]]
+    return orjson.dumps({**next(iter(logs.values())), "runs": runs}, option=_FORMAT).decode()
+
+
+def html(reports: Reports) -> str:
+    if "" in reports:
+        return render_html.as_html(reports[""])
+    made = f"{_first(reports).made}, neuron-dra {_first(reports).version}"
+    return whole_page(_title(reports), made, ("clusters", "Skip to the clusters"), _main(reports), asset("page.js"))
+
+
+def _main(reports: Reports) -> Iterator[str]:
+    names = {name: f"cluster-{number}" for number, name in enumerate(reports, start=1)}
+    links = (f'<a href="#{at}">{as_escaped(name)}</a>' for name, at in names.items())
+    yield f'<nav aria-label="Clusters">{" ".join(links)}</nav>'
+    yield from as_table("clusters", table(reports))
+    yield from render_html.filters([each for report in reports.values() for each in report.workloads])
+    for name, at in names.items():
+        yield f'<section aria-labelledby="{at}"><h2 id="{at}">{as_escaped(name)}</h2>'
+        yield f'<p class="made">{as_escaped(reports[name].origin)}</p>'
+        # Texts of the cluster are escaped: only headings of the page are such elements.
+        for line in (*render_html.head(reports[name], f"{at}-"), *render_html.parts(reports[name], f"{at}-")):
+            yield line.replace("<h2", "<h3").replace("</h2>", "</h3>")
+        yield "</section>"
+    yield from render_html.codes(sorted({code for each in reports.values() for code in render_html.codes_of(each)}))
+
+
+def table(reports: Reports) -> Table:
+    """One row for each cluster, and one for all."""
+    head = ("cluster", "workloads", *_PROSPECTS, "before", "after", "driver devices", "free", "not read")
+    rows = [(name, *_cells((each,)), _problem(name, each)) for name, each in reports.items()]
+    rows.append(("all", *_cells(tuple(reports.values())), NOTHING))
+    return Table(
+        "Clusters", head, tuple(rows), frozenset({*range(1, 2 + len(_PROSPECTS)), len(head) - 3, len(head) - 2})
+    )
+
+
+def _cells(reports: tuple[Report, ...]) -> tuple[str, ...]:
+    """The columns between name and problem; of an unread cluster, nothing is counted."""
+    read = [each for each in reports if each.workloads or not each.problems]
+    if not read:
+        return (NOTHING,) * (5 + len(_PROSPECTS))
+    found = [workload for each in read for workload in each.workloads]
+    nodes = [each.neuron_nodes for each in read if each.neuron_nodes is not None]
+    devices = [str(sum(sum(each(node).values()) for node in nodes)) if nodes else NOTHING for each in _DEVICES]
+    return (
+        str(len(found)),
+        *(str(sum(workload.prospect is each for workload in found)) for each in _PROSPECTS.values()),
+        str(total(each.before for each in read)),
+        str(total(each.after for each in read)),
+        *devices,
+    )
+
+
+_DEVICES: Final[tuple[Callable[..., Mapping[str, int]], ...]] = (lambda node: node.driver, lambda node: node.free)
+
+
+def _problem(name: str, report: Report) -> str:
+    found = (f"{each.problem}." if each.source == name else str(each) for each in report.problems)
+    return " ".join(found) or NOTHING
+
+
+def _first(reports: Reports) -> Report:
+    return next(iter(reports.values()))
+
+
+def _title(reports: Reports) -> str:
+    return f"Neuron workloads of {len(reports)} clusters"
