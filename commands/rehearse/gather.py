@@ -50,6 +50,7 @@ from neuron.api.fields import mapping, mappings, text
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import StoredClaim
 from neuron.findings import Finding, Severity
+from runtime.raw_objects import identity
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -79,6 +80,7 @@ _KEEP: Final = {
 _PLACED: Final = "AWS_NEURON_IDS"
 """Annotation in which the scheduler extension writes the devices of a pod."""
 _IDS: Final = re.compile(r"[0-9]{1,3}(?:\s*,\s*[0-9]{1,3})*", re.ASCII)
+_TEMPLATES: Final = re.compile(rb'"resourceClaimTemplateName"\s*:\s*"([^"\\]+)"')
 _SELECTION: Final = ("nodeSelector", "affinity", "tolerations")
 _CONTAINERS: Final = ("initContainers", "containers")
 _FIELDS: Final = ("name", "resources", "restartPolicy", "env")
@@ -156,6 +158,8 @@ class Gathering:
         self._assessed: dict[PodKind, Workload] = {}
         self._synthetic: set[PlayedPod] = set()
         self._assumed = 0
+        self._own_claims: list[str] = []
+        """Pods that do not run, and manifests, that have claims of their own."""
         self._states: list[PlayedNode] = []
         self.workloads: Counter[Workload] = Counter()
         self.unreadable: list[str] = []
@@ -177,14 +181,18 @@ class Gathering:
         root = self._inventory.take(found)
         if root is not None:
             self._roots.append(root)
+        elif not identity(found.raw).uid:
+            self._note_claims(found)
 
     def _take_pod(self, found: Found) -> None:
         item = _loaded(found.raw)
         holds = self._holders.get(_name(mapping(item.get("metadata"))))
+        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
         if not holds and not pod_views.may_concern_us(found.raw):
             self._count(item)
+            if not spec.get("nodeName") and status.get("phase") not in _ENDED:
+                self._note_claims(found)
             return
-        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
         if not status and not spec.get("nodeName"):
             manifest = self._inventory.take(found)
             self._roots += [manifest] if manifest is not None else []
@@ -224,6 +232,14 @@ class Gathering:
         node = text(spec.get("nodeName"))
         if node and mapping(item.get("status")).get("phase") not in _ENDED:
             self._loads[node].update(with_scores(amounts_of(basic_requests(spec))))
+
+    def _note_claims(self, found: Found) -> None:
+        """Note an object whose claims are of our class, and written by its user: it is not played."""
+        known = identity(found.raw)
+        templates = {name.decode() for name in _TEMPLATES.findall(found.raw)}
+        specs = [self._store.claim_template(known.namespace or "default", each) for each in templates]
+        if any(each is not None and devices_by_class(each)[self._settings.options.device_class] for each in specs):
+            self._own_claims.append(f"{found.kind} {known.namespace or 'default'}/{known.name}")
 
     def _keeps(self, metadata: Mapping[str, object], owner: Mapping[str, object]) -> str:
         annotations = mapping(metadata.get("annotations"))
@@ -311,6 +327,9 @@ class Gathering:
         if assessment is None:
             return []
         workload = assessment.workload
+        if not assessment.judged:
+            said = next((f" ({each.finding.message})" for each in workload.obstacles), "")
+            self.unreadable.append(f"{workload.ref}{said}")
         above = self._owner_reference(owner or {}, workload.ref.namespace)
         workload = dataclasses.replace(workload, ref=above) if above is not None else workload
         found = []
@@ -565,6 +584,11 @@ class Gathering:
         if idle:
             found.append(
                 f"What happens to {counted(len(idle), 'workload')} without pods now: not played (`neuron-dra report`)."
+            )
+        if self._own_claims:
+            found.append(
+                f"Which devices {listed(self._own_claims, 3)} will take: not played are pods that do not run yet and"
+                " have claims of their own."
             )
         if self.unreadable:
             found.append(f"What becomes of {listed(self.unreadable, 3)}: not readable.")

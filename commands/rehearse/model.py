@@ -336,7 +336,7 @@ class Rehearsal:
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.
-        today: pods that wait before the first step: number and reason.
+        today: pods that wait before the first step: number, reason, and that at the end; empty if they run then.
     """
 
     origin: str
@@ -354,7 +354,7 @@ class Rehearsal:
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     shots: tuple[NodeShot, ...] = ()
-    today: tuple[tuple[int, str], ...] = ()
+    today: tuple[tuple[int, str, str], ...] = ()
 
     @property
     def well(self) -> bool:

@@ -169,6 +169,7 @@ class Player:
             origin = self._pods[number].node
             moves[number] = Move(number, origin, self._create(number), False, number in self.converted, 0)
         self._again(moves)
+        converts += self._convert(self._idle(), moves)
         return self._step(group, converts, waves, moves, ended, here, "")
 
     def _step(
@@ -232,6 +233,12 @@ class Player:
         for namespace in chosen:
             self._switch(namespace, moves)
         return tuple(chosen)
+
+    def _idle(self) -> list[int]:
+        """Pods that wait in namespaces of which no pod runs: no drain of a group would convert these."""
+        waiting = [each for each in self.reasons if self._may_convert(self._pods[each].kind.namespace)]
+        running = {self._pods[each].kind.namespace for each in self.where} if waiting else set()
+        return [each for each in waiting if self._pods[each].kind.namespace not in running]
 
     def _may_convert(self, namespace: str) -> bool:
         allowed = self._scene.converting

@@ -84,7 +84,10 @@ def rehearse(
         gathered.unknown(scene),
         tuple(problems),
         scene.shots() if pictures else (),
-        tuple((number, reason.text) for number, reason in start.reasons.values()),
+        tuple(
+            (number, reason.text, player.reasons[number][1].text if number in player.reasons else "")
+            for number, reason in start.reasons.values()
+        ),
     )
 
 

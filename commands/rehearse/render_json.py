@@ -50,7 +50,7 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             }
             for each in tables.waits(rehearsal)
         ],
-        "waitingToday": [{"pod": number, "reason": why} for number, why in rehearsal.today],
+        "waitingToday": [{"pod": number, "reason": why, "reasonAtTheEnd": end} for number, why, end in rehearsal.today],
         "devicesDiffer": [
             {"workload": str(ref), "before": before, "after": after} for ref, before, after in rehearsal.sizes
         ],

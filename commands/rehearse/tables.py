@@ -66,10 +66,14 @@ def summary(rehearsal: Rehearsal) -> list[str]:
     lines.append(outcome(rehearsal, cost))
     lines += filter(None, (spare_line(rehearsal.spares), order_line(rehearsal)))
     if rehearsal.today:
-        number, why = rehearsal.today[0]
+        number, why, _ = rehearsal.today[0]
         more = len(rehearsal.today) - 1
         names = named(str(rehearsal.pods[number])) + (f" and {more} more" if more else "")
         lines.append(f"Already waiting before the first step: {names}: {why}.")
+        left = [f"{named(str(rehearsal.pods[number]))}: {end}" for number, _, end in rehearsal.today if end]
+        run = len(rehearsal.today) - len(left)
+        text = f"{run} of them run" if left and run else "None of them runs" if left else "They run"
+        lines.append(f"{text} at the end{'; ' if left else ''}{''.join(left[:1])}.")
     return lines
 
 
@@ -82,7 +86,8 @@ def short_names(rehearsal: Rehearsal) -> Mapping[str, str]:
 def outcome(rehearsal: Rehearsal, cost: Cost) -> str:
     """What happens to pods."""
     if rehearsal.well:
-        return "Nothing waits at any time, and nothing is denied."
+        who = "No pod that runs today" if rehearsal.today else "Nothing"
+        return f"{who} waits at any time, and {'none' if rehearsal.today else 'nothing'} is denied."
     denied = rehearsal.best.steps[-1].denied
     waiting = cost.waiting - denied
     paused = sum(each.paused for each in rehearsal.best.steps)

@@ -9,6 +9,7 @@ from commands.rehearse.model import Cost, Maker, WaitCause
 from commands.rehearse.reads import reduced
 from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
 from commands.rehearse.search import NoSuchTypeError
+from commands.rehearse.tables import summary
 from conversion.claims.containers import basic_requests
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, after, budget, driver_nodes, gathered, node, of_namespace, pods, rehearsal
@@ -368,8 +369,9 @@ def test_a_cluster_without_the_plugin_has_nothing_to_migrate() -> None:
 
 def test_pods_that_wait_today_do_not_count_against_the_migration() -> None:
     found = rehearsal(node("n1"), *driver_nodes("d"), *pods("big", "", namespace="team-b", count=16), *pods("x", "n1"))
-    assert [str(found.pods[number]) for number, _ in found.today] == ["team-b/big-0"]
-    assert found.best.cost == Cost(0, 0, 0, 1)
+    assert [str(found.pods[number]) for number, *_ in found.today] == ["team-b/big-0"]
+    assert found.best.cost == Cost(0, 0, 0, 2)
+    assert after(found) == {"team-b/big-0": "n1", "team-a/x-0": "d"}
 
 
 def test_a_pod_that_waits_is_created_again_when_its_namespace_is_converted() -> None:
@@ -517,3 +519,39 @@ def test_pods_with_devices_or_claims_are_kept_as_they_are() -> None:
     with_claim["status"]["resourceClaimStatuses"] = [{"name": "neuron"}]
     for each in (with_devices, with_claim):
         assert reduced("Pod", orjson.dumps(each)) == orjson.dumps(each)
+
+
+def test_namespaces_of_which_no_pod_runs_are_converted_too_and_what_runs_at_the_end_is_said() -> None:
+    waits = pods("cores", "", "", resource="aws.amazon.com/neurondevice", count=1, namespace="team-b")
+    never = pods("lost", "", nodeSelector={"disk": "ssd"}, namespace="team-c")
+    found = rehearsal(node("n1"), *pods("serve", "n1"), *waits, *never)
+    assert found.best.steps[0].converts == ("team-a", "team-b", "team-c")
+    assert after(found)["team-b/cores-0"] == "n1"
+    said = "no Neuron node meets its node selection: disk in (ssd)"
+    assert [end for *_, end in found.today] == ["", "", said]
+    assert summary(found)[-1] == f"2 of them run at the end; team-c/lost-0: {said}."
+    assert summary(rehearsal(node("n1"), *waits))[-1] == "They run at the end."
+    alone = summary(rehearsal(node("n1"), *never))
+    assert alone[-1] == f"None of them runs at the end; team-c/lost-0: {said}."
+    assert "No pod that runs today waits at any time, and none is denied." in alone
+
+
+def test_manifests_that_cannot_be_read_or_have_claims_of_their_own_are_said() -> None:
+    odd, own, other = pods("odd", "", kind=""), pods("own", "", resource="cpu"), pods("other", "", resource="cpu")
+    for each, template in ((own, "mine"), (other, "gpu")):
+        each[0]["spec"]["resourceClaims"] = [{"name": "it", "resourceClaimTemplateName": template}]
+    odd[0]["spec"]["containers"][0]["resources"]["claims"] = [{"name": True}]
+    for each in (odd, own, other):
+        del each[0]["metadata"]["uid"], each[0]["status"]
+    request = {"name": "n", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "mine", "namespace": "team-a"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    unknown = rehearsal(node("n1"), template, *odd, *own, *other).unknown
+    assert [each for each in unknown if each.startswith("Which devices Pod team-a/own-0 will take: not played are")]
+    assert not [each for each in unknown if "other-0" in each]
+    [unread] = [each for each in unknown if "not readable" in each]
+    assert unread.startswith("What becomes of Pod team-a/odd-0 (the object contains no readable Pod")
