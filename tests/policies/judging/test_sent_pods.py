@@ -111,3 +111,8 @@ def test_only_policies_with_deny_are_reported_to_status() -> None:
     assert [each.condition for each in unsent_by_deny(loaded(text).validating)] == [EVERY_POD]
     audited = text.rstrip() + "\n  validationActions: [Audit]\n"
     assert list(unsent_by_deny(loaded(audited).validating)) == []
+
+
+@pytest.mark.parametrize(("params", "needed"), [("{most: 4}", []), ("{most: -1}", [EVERY_POD])])
+def test_inline_params_are_known(params: str, needed: list[str]) -> None:
+    assert conditions(f"params: {params}\nvalidations: [{{expression: neuron.devices <= params.most}}]") == needed
