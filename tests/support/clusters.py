@@ -134,7 +134,8 @@ def mutator(
     **options: Any,
 ) -> Mutator:
     cluster = cluster or FakeCluster()
-    steer = PolicySteer(policies, cluster)
+    # No time passes: with a real clock, a busy machine would need the lane, which only the server has.
+    steer = PolicySteer(policies, cluster, clock=lambda: 0.0)
     store = templates or FakeTemplates()
     checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane)
     return Mutator(
