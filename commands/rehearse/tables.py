@@ -2,14 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step, WaitCause
 from commands.report.tables import NOTHING, Table
 from commands.status.lines import counted, listed
 from runtime.text import named
-
-_MOST_ORDERS: Final = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
