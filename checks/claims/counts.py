@@ -342,12 +342,11 @@ def check_together(
     total = sum(fewest.values())
     types = set.intersection(*(set(index.types(leaf.mask)) for leaf in mine))
     capable = [name for name in index.types(index.everything) if name in types]
-    if _are_connected(claim, mine, index, catalogue, whole=False):
+    excluded = not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable)
+    if _are_connected(claim, mine, index, catalogue, whole=not excluded):
         return []
-    if not unconnected and capable and all(_is_excluded(catalogue, name, {total}) for name in capable):
+    if excluded:
         return [_unsupported(catalogue, "NEU709", path, total, capable)]
-    if _are_connected(claim, mine, index, catalogue, whole=True):
-        return []
     message = (
         f"one container uses {total} devices of requests {', '.join(requests)[:32]}; nothing keeps them connected."
     )
