@@ -427,27 +427,17 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     kind: object = None
     for option, constraints in binding:
         runs = len({run for run, _ in option.places})
-        if runs and not constraints:
-            places += runs
-            ways = max(ways, 1)
-            continue
         if not constraints:
-            places += 1
-            ways = max(ways, math.comb(len(option.ids) or devices, count))
+            places += runs or 1
+            ways = max(ways, 1 if runs else math.comb(len(option.ids) or devices, count))
             continue
         (attribute, members) = min(constraints)
         group = _group(serving.entry, attribute)
         first = number == 0 and members[0] == min(members, key=order.index) == identity
-        if runs:
-            places += runs
-            ways = max(ways, 1)
-        elif first:
-            places += max(1, devices // group) if group else devices
-            ways = max(ways, 1 if option.ids else math.comb(group or devices, count))
-        else:
-            # The place is that of the first part.
-            places += 1
-            ways = max(ways, 1 if option.ids else math.comb(group or devices, count))
+        # The place of a later part is that of the first one.
+        of_groups = max(1, devices // group) if group else devices
+        places += runs or (of_groups if first else 1)
+        ways = max(ways, 1 if runs or option.ids else math.comb(group or devices, count))
         kind = attribute if number == 0 and first else kind
     yield Choice(count, places, ways, kind)
 
