@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
-import orjson
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, connected, namespace_option, optional_cluster_options
 from commands.cli.inputs import (
@@ -32,6 +31,7 @@ from neuron import known_faults
 from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
+from runtime.json_text import json_text
 
 if TYPE_CHECKING:
     from commands.objects.documents import Document
@@ -213,7 +213,7 @@ def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally
     unreadable = [
         {"file": each.source, "line": each.line, "column": each.column, "problem": each.problem} for each in faults
     ]
-    return _dumped({"findings": findings, "unreadable": unreadable, "summary": dataclasses.asdict(tally)})
+    return json_text({"findings": findings, "unreadable": unreadable, "summary": dataclasses.asdict(tally)})
 
 
 def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "FindingTally") -> str:
@@ -222,11 +222,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "
 
     from commands.validate.sarif import sarif_log
 
-    return _dumped(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
-
-
-def _dumped(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
 
 
 FORMATS: Final = {"json": as_json, "sarif": as_sarif}

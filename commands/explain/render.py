@@ -13,6 +13,7 @@ from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
 from neuron.names import ATTRIBUTE_DEVICE_ID, DRIVER
+from runtime.json_text import json_text
 from runtime.terminal import BOLD, CYAN, GREEN, RED, YELLOW, Style, printable
 from runtime.text import cited, named
 
@@ -245,9 +246,7 @@ def as_json(explanations: Iterable[Explanation]) -> Iterator[str]:
     before = "[\n"
     for each in explanations:
         # An item is indented as in the list.
-        [_, *lines, _, _] = (
-            orjson.dumps([_json(each)], option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode().split("\n")
-        )
+        [_, *lines, _, _] = json_text([_json(each)]).split("\n")
         yield before + "\n".join(lines)
         before = ",\n"
     yield "[]\n" if before == "[\n" else "\n]\n"

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import orjson
-
 from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map.summary import TypeSummary, summarise
+from runtime.json_text import json_text
 
 Json = dict[str, object]
 
@@ -23,7 +22,7 @@ def as_json(found: DeviceMap, seen: ClusterSnapshot) -> str:
         ],
         "problems": list(found.problems),
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(document)
 
 
 def type_summary(each: TypeSummary) -> Json:

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import orjson
-
 from commands.rehearse.fitting import Fitting, MadePlace
 from commands.rehearse.model import PlayedPod
 from commands.rehearse.rehearsing import FitAnswer
 from commands.status.lines import counted, listed
+from runtime.json_text import json_text
 from runtime.terminal import BOLD, GREEN, RED, Style, printable, wrapped
 from runtime.text import number_ranges
 
@@ -89,7 +88,7 @@ def as_json(answer: FitAnswer, origin: str, problems: Sequence[str]) -> str:
         "driver": _fitting(answer.claims, answer.pods),
         "plugin": _fitting(answer.plugin, answer.pods),
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(document)
 
 
 def _fitting(found: Fitting | None, pods: Sequence[PlayedPod]) -> dict[str, object] | None:

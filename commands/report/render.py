@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import orjson
-
 from commands.report import render_html
 from commands.report.model import Prospect, Report, total
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
@@ -14,13 +12,13 @@ from commands.report.render_markdown import as_markdown, markdown_table, markdow
 from commands.report.render_sarif import LineOf, as_sarif, sarif_document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
+from runtime.json_text import json_text
 from runtime.terminal import Style
 
 Reports = Mapping[str, Report]
 """The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no
 workloads."""
 
-_FORMAT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _HEADING: Final = re.compile(r"^#", re.MULTILINE)
 _PROSPECTS: Final = {
     "converted": Prospect.CONVERTED,
@@ -58,7 +56,7 @@ def json(reports: Reports) -> str:
     if "" in reports:
         return as_json(reports[""])
     found = [{"cluster": name, **document(each)} for name, each in reports.items()]
-    return orjson.dumps({"clusters": found}, option=_FORMAT).decode()
+    return json_text({"clusters": found})
 
 
 def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:
@@ -67,7 +65,7 @@ def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = ""
         return as_sarif(reports[""], lines[""], documentation)
     logs = {name: sarif_document(each, lines[name], documentation) for name, each in reports.items()}
     runs = [{**run, "automationDetails": {"id": f"{name}/"}} for name, log in logs.items() for run in log["runs"]]
-    return orjson.dumps({**next(iter(logs.values())), "runs": runs}, option=_FORMAT).decode()
+    return json_text({**next(iter(logs.values())), "runs": runs})
 
 
 def html(reports: Reports) -> str:

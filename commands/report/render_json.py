@@ -2,13 +2,12 @@
 
 import dataclasses
 
-import orjson
-
 from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Report, Workload
+from runtime.json_text import json_text
 
 
 def as_json(report: Report) -> str:
-    return orjson.dumps(document(report), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(document(report))
 
 
 def document(report: Report) -> dict[str, object]:

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import orjson
-
 from commands.report.model import AuditViolation, Cause, Reference, Report
 from commands.validate.check_files import Located
 from commands.validate.sarif import sarif_log
 from neuron.findings import Finding, Severity
+from runtime.json_text import json_text
 
 LineOf = Callable[[str, int, str], int]
 """File, line of the object and field path -> line."""
@@ -21,7 +20,7 @@ _JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
 
 def as_sarif(report: Report, line_of: LineOf, documentation: str = "") -> str:
     log = sarif_document(report, line_of, documentation)
-    return orjson.dumps(log, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(log)
 
 
 def sarif_document(report: Report, line_of: LineOf, documentation: str) -> dict[str, Any]:

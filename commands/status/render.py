@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import orjson
-
 from commands.status.lines import CheckResult, StatusLine, overall
+from runtime.json_text import json_text
 from runtime.terminal import encodable, painted, printable, wrapped
 
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
@@ -54,4 +53,4 @@ def as_json(address: str, namespace: str, lines: Sequence[StatusLine]) -> str:
         {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
     ]
     document = {"cluster": address, "namespace": namespace, "verdict": overall(lines).value, "checks": checks}
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return json_text(document)
