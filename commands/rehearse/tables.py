@@ -83,8 +83,9 @@ def short_names(rehearsal: Rehearsal) -> Mapping[str, str]:
 def outcome(rehearsal: Rehearsal, cost: Cost) -> str:
     """What happens to pods."""
     if rehearsal.well:
-        who = "No pod that runs today" if rehearsal.today else "Nothing"
-        return f"{who} waits at any time, and {'none' if rehearsal.today else 'nothing'} is denied."
+        if rehearsal.today:
+            return "No pod that runs today waits at any time, and none is denied."
+        return "Nothing waits at any time, and nothing is denied."
     denied = rehearsal.best.steps[-1].denied
     waiting = cost.waiting - denied
     paused = sum(each.paused for each in rehearsal.best.steps)

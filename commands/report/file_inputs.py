@@ -104,9 +104,11 @@ class _InputReader:
         first = next((line for line in content if line.strip()), b"")
         is_json = first.lstrip()[:1] == b"{"
         if name == STDIN or (is_json and not self._lines):
-            if name != STDIN:
+            if name == STDIN:
+                whole = first + content.read()
+            else:
                 content.seek(0)
-            whole = first + content.read() if name == STDIN else content.read()
+                whole = content.read()
             # Positions in JSON need a parser that is forty times as slow.
             if not (is_json and not self._lines and self._read_json(name, whole)):
                 self._slow.append(GivenManifests(name, whole))

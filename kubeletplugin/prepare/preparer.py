@@ -359,7 +359,7 @@ def _restored(
         None if it holds no device, or if others hold its devices.
     """
     as_it_was = as_told(claim, told.variables(claim.uid) or {}, view)
-    # A claim whose cores nobody tells does not keep another from those that it is told to have.
+    # Devices of which a claim has unknown cores are left out: they must not keep another claim from its known cores.
     known = (
         dataclasses.replace(each, devices=tuple(device for device in each.devices if not device.in_doubt))
         for each in others.claims

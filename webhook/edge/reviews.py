@@ -149,7 +149,8 @@ def _check_members(request: wire.AdmissionRequest) -> None:
     name = "resource"
     try:
         _decode_resource(request.resource)
-        for name, raw in (("userInfo", request.userInfo), ("options", request.options)):  # noqa: B007 - see below
+        for member, raw in (("userInfo", request.userInfo), ("options", request.options)):
+            name = member
             if memoryview(raw)[0] not in _OBJECT_OR_NULL:
                 _decode_object(raw)  # raises the error, with its text
     except msgspec.ValidationError as error:

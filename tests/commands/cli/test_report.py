@@ -313,7 +313,7 @@ class TestCluster:
         ]
 
     async def test_several_contexts_make_one_report(self, api: FakeApi, tmp_path: Path) -> None:
-        """East has the workloads, west refuses the list of slices, nobody listens in north, south is no context."""
+        """East has the workloads; west refuses the list of slices; north has no server; south is no context."""
         self.fill(api)
         async with FakeApi().serve() as west:
             west.kinds = KINDS
