@@ -292,7 +292,7 @@ import asyncio, sys, uvloop
 from pathlib import Path
 from tests.support.serving import Answering
 from webhook.server.application import build
-from runtime import logs as runtime_logs
+from runtime import listening, logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
