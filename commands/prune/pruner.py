@@ -24,7 +24,7 @@ from commands.prune.decide import Generated, Key, User, candidates, left_over, m
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, loaded_object
+from runtime.api_server import TimedApiServer, loaded_object
 from runtime.explanations import rule_text
 from runtime.media_types import COMPACT, JSON, MERGE_PATCH
 
@@ -91,7 +91,7 @@ class Pruner:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: TimedApiServer,
         namespace: str = "",
         *,
         reader: Reader | None = None,

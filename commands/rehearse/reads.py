@@ -9,15 +9,13 @@ import orjson
 from cluster.resources import POD_DISRUPTION_BUDGETS
 from cluster.store import DEVICE_CLASS
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
-from commands.cluster.store import read_store
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import fetch, gather, stored
+from commands.devices.snapshot import gather, stored
 from commands.explain.cluster_view import store_of
-from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
 from commands.rehearse.gather import Gathering, GatheringSettings
-from commands.report.cluster_inputs import ClusterInputs
+from commands.report.cluster_inputs import ClusterInputs, read_surroundings
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
@@ -131,16 +129,13 @@ async def from_cluster(
         ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
     """
     reader = ClusterReader(server, progress=progress)
-    seen = await fetch(server, address, reader=reader, with_pods=False)
-    store = FileStore(below=await read_store(reader, address, stored(seen)))
     catalogue = settings.policies.catalogue if settings.policies else Catalogue()
-    cluster = ClusterDevices.of(seen, store.kubernetes_version(), catalogue)
-    if cluster is None:
-        raise CannotPlayError(" ".join(str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)))
-    problems = list(cluster.map.problems)
-    queues = await kueue.read(reader)
-    settings = settings.counting(kueue.counted_classes(queues))
-    gathered = Gathering(settings, store, cluster)
+    around = await read_surroundings(reader, address, catalogue)
+    if around.devices is None:
+        raise CannotPlayError(" ".join(map(str, around.unseen)))
+    problems = list(around.problems)
+    settings = settings.counting(kueue.counted_classes(around.queues))
+    gathered = Gathering(settings, around.store, around.devices)
     group, kind = POD_DISRUPTION_BUDGET
     budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):

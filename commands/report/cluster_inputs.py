@@ -13,13 +13,20 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
 )
 from commands.cluster.discovery import Kind, ServedKind
-from commands.cluster.reader import ClusterReader, unseen
+from commands.cluster.reader import ClusterReader, Seen, Unseen, unseen
+from commands.cluster.store import read_store
+from commands.devices import device_map
+from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.snapshot import read_snapshot, stored
+from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
+from commands.status import kueue
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
+from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import Resource, loaded_object
 from runtime.raw_objects import identity
@@ -35,6 +42,41 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a cluster has around its workloads.
+
+    Attributes:
+        store: what it has; objects of files can be put over it.
+        devices: None if Nodes or slices cannot be read.
+        unseen: Nodes and slices that cannot be read.
+        problems: what is wrong with its slices, and why VerticalPodAutoscalers are not known, a sentence each.
+        queues: how Kueue is set up.
+    """
+
+    store: FileStore
+    devices: ClusterDevices | None
+    unseen: tuple[Unseen, ...]
+    problems: tuple[str, ...]
+    queues: Seen[kueue.KueueSetup]
+
+
+async def read_surroundings(reader: ClusterReader, address: str, catalogue: Catalogue) -> Surroundings:
+    """Read devices, claims, classes and what else the webhook knows of a cluster.
+
+    Raises:
+        ApiServerError: the cluster does not answer.
+        ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
+    """
+    seen = await read_snapshot(reader, address, with_pods=False)
+    store = await read_store(reader, address, stored(seen))
+    devices = ClusterDevices.of(seen, store.kubernetes_version(), catalogue)
+    found = device_map.build(seen, catalogue) if devices is None else devices.map
+    unseen = tuple(each for each in (seen.nodes, seen.slices) if isinstance(each, Unseen))
+    unknown = (f"{store.unseen}.",) if store.unseen else ()
+    return Surroundings(FileStore(below=store), devices, unseen, (*found.problems, *unknown), await kueue.read(reader))
 
 
 @dataclasses.dataclass(slots=True)
