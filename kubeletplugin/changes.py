@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from kubeletplugin.ports import KubeError
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 SPREAD: Final = 5.0
 """Seconds. A server that ends cuts the watches of all nodes at once; they come back within this time, not together."""

@@ -16,8 +16,7 @@ from kubeletplugin.ports import JsonObject, KubeError, version_of
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
-from runtime.api_server import Collection
-from runtime.media_types import MERGE_PATCH
+from runtime.api_server import MERGE_PATCH, Collection
 from runtime.watching import DELETED
 
 EVENT_NAMESPACE: Final = "default"

@@ -25,7 +25,7 @@ from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.publish.gate import KubeletGate, Served
 from kubeletplugin.publish.offer import DEVICES, NODE
 from neuron import names
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 _SERVICE: Final = "pluginregistration.Registration"
 _PLUGIN_TYPE: Final = "DRAPlugin"

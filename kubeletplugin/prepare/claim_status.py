@@ -23,8 +23,7 @@ from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
-from runtime.backoff import Backoff
-from runtime.once import Once
+from runtime.retries import Backoff, Once
 
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"

@@ -22,7 +22,7 @@ from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker, Usage, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 CALL_BUDGET: Final = 40.0
 """Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""

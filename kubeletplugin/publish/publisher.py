@@ -28,7 +28,7 @@ from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_tim
 from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, Withholding, desired_slices
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
-from runtime.once import Once
+from runtime.retries import Once
 
 LOCK_NAME: Final = "publish.lock"
 
