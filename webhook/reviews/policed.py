@@ -39,7 +39,7 @@ from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
 from runtime import tracing
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.access import Asking
 from webhook.reviews.policy_allowance import Execution
