@@ -18,8 +18,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import lncs_of
-from policies.judging.knowledge import DeviceKnowledge
-from policies.judging.whole_nodes import WholeNodes
+from policies.judging.knowledge import DeviceKnowledge, WholeNodes
 from policies.selectors.engine import DeviceSelectors
 
 MOST_NAMED: Final = 256

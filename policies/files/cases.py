@@ -28,7 +28,7 @@ from policies.judging.verdicts import Verdict
 from policies.patching.json_patch import same
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyProblem
-from policies.schema.hints import Gets
+from policies.schema.pods import Gets
 
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}

@@ -16,9 +16,8 @@ from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim
 from neuron.api.claim_specs import Config
 from neuron.api.fields import mapping, mappings
-from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
+from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, ParsingTime
 from policies.judging.tally import MOST_REASONS, Concurrent, DeviceTally, Holding, PodHoldings, at_most, name_text
-from policies.judging.whole_nodes import ParsingTime
 from policies.schema.followable import is_of_kubernetes
 
 _UNCOUNTED: Final = ("NEU506", "NEU530")

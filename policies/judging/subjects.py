@@ -13,8 +13,7 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
 from policies.judging.device_counts import of_claim, of_pod, of_workload
-from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.judging.whole_nodes import ParsingTime
+from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, ParsingTime
 
 _CONDITION: Final = record(
     "namespaceObject.status.conditions[]",

@@ -18,8 +18,7 @@ from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import covers
 from neuron.api.fields import mapping
-from policies.judging.knowledge import DeviceKnowledge, figures
-from policies.judging.whole_nodes import ParsingTime, of_catalogue
+from policies.judging.knowledge import DeviceKnowledge, ParsingTime, figures, of_catalogue
 
 MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""

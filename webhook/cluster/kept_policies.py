@@ -8,7 +8,7 @@ import binascii
 from typing import Final
 
 from cluster.resources import CONFIG_MAPS
-from policies.files.kept import KeepError, is_kept
+from policies.files.folders import KeepError, is_kept
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, loaded_object
 
@@ -17,7 +17,7 @@ _TIMEOUT: Final = 5.0
 
 
 class ConfigMapKeeper:
-    """A `policies.files.kept.Keeper`."""
+    """A `policies.files.folders.Keeper`."""
 
     def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
         self._server = server

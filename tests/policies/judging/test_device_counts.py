@@ -12,9 +12,8 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import lncs_of, of_claim, of_pod, read_record
-from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.knowledge import DeviceKnowledge, ParsingTime, WholeNodes
 from policies.judging.tally import MOST
-from policies.judging.whole_nodes import ParsingTime, WholeNodes
 from tests.support.timing import assert_below
 
 V1 = "resource.k8s.io/v1"
