@@ -16,11 +16,11 @@ from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Failure, Memo, Variables, all_hold, shared_value
-from policies.judging.knowledge import ParsingTime
 from policies.judging.rules import AnyPodRule, Binding, Check, Exemption, ValidatingRule
 from policies.judging.subjects import Api, RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
 from policies.schema.base import in_force
+from policies.selectors.engine import DeviceSelectors
 
 REVIEW_SECONDS: Final = 1.0
 """Time-out of all policies together for one request; the API server waits 10 s by default."""
@@ -185,7 +185,7 @@ def _activation(subject: RequestSubject, clock: Clock, deadline: float, time_lim
     Raises:
         TakesLongError: the time limit is over before all selectors are parsed, and it raises.
     """
-    time = ParsingTime(clock, deadline, time_limit.selectors)
+    time = DeviceSelectors(clock, deadline, time_limit.selectors)
     activation = {**subject.activation({}, time), "variables": {}}
     if time_limit.raises and time.exceeded:
         raise TakesLongError

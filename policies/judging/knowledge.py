@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import math
-import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -12,22 +10,17 @@ from typing import Final, TypeAlias
 from checks.claims.device_index import CompiledSelector, DeviceIndex, SelectorError, SelectorTimeError
 from conversion.claims import selectors
 from conversion.claims.containers import are_devices_of
-from kubecel.budget import Clock
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors
-from runtime.remembered import Remembered
+from policies.selectors.engine import DeviceSelectors, ExpressionMemory
 
 _LONGEST: Final = 1024
 """Longest selector that is evaluated, in characters: exclusions are short."""
 _MOST: Final = 8
 """Selectors of one request that are evaluated."""
-_REMEMBERED: Final = 1024 * 1024
-"""Bytes of remembered answers."""
-_BYTES_PER_CHARACTER: Final = 4
 _ALIKE: Final = frozenset(
     map(
         qualified,
@@ -43,32 +36,6 @@ _Answer: TypeAlias = tuple[int, bool]
 """The whole nodes that a selector matches, as a mask, and whether it can tell them from their single devices."""
 
 
-class ParsingTime:
-    """The time in which the selectors of one object are compiled and evaluated for the first time.
-
-    Attributes:
-        exceeded: whether a selector was not evaluated because the time was over.
-    """
-
-    def __init__(self, clock: Clock, end: float, selectors: float = math.inf) -> None:
-        """Evaluate until `end`, and at most so many selectors."""
-        self._engine = DeviceSelectors(clock, end)
-        self._selectors = selectors
-        self.exceeded = False
-
-    def compile(self, expression: str) -> CompiledSelector:
-        """Compile a selector.
-
-        Raises:
-            SelectorTimeError: the time is over.
-            SelectorError: it cannot be compiled.
-        """
-        self._selectors -= 1
-        if self._selectors < 0:
-            raise SelectorTimeError("reading the selectors takes too long")
-        return self._engine.compile(expression)
-
-
 class WholeNodes:
     """The whole nodes that a request may get. Threads may share it."""
 
@@ -79,8 +46,7 @@ class WholeNodes:
         self.published: Final = bool(self._shapes)
         """Whether the cluster has whole nodes. If not, selectors that cannot tell a whole node from a single device
         make no request for one."""
-        self._known: Remembered[str, _Answer] = Remembered(_REMEMBERED)
-        self._lock = threading.Lock()
+        self._known = ExpressionMemory[_Answer](most=1024 * 1024, bytes_per_character=4)
 
     @functools.cached_property
     def _index(self) -> DeviceIndex:
@@ -90,7 +56,7 @@ class WholeNodes:
         bare = [dataclasses.replace(each, varying={}) for each in nodes]
         return DeviceIndex([*nodes, *bare, *self._shapes])
 
-    def can_match(self, expressions: Sequence[str], within: ParsingTime | None = None) -> bool:
+    def can_match(self, expressions: Sequence[str], within: DeviceSelectors | None = None) -> bool:
         """Whether a device that satisfies all these selectors can be a whole node; True in doubt.
 
         Args:
@@ -110,28 +76,24 @@ class WholeNodes:
             tells_apart = tells_apart or tells
         return bool(alive) and tells_apart
 
-    def _answer(self, expression: str, within: ParsingTime | None) -> _Answer:
+    def _answer(self, expression: str, within: DeviceSelectors | None) -> _Answer:
         if selectors.selects_single_devices(expression):
             return 0, True
         if len(expression) > _LONGEST:
             return self._index.everything, True
-        with self._lock:
-            known = self._known.get(expression)
+        known = self._known.get(expression)
         if known is None:
-            known = self._evaluated(expression, within or ParsingTime(time.monotonic, math.inf))
-            with self._lock:
-                self._known.put(expression, known, _BYTES_PER_CHARACTER * len(expression))
+            within = within or DeviceSelectors(deadline=math.inf)
+            try:
+                compiled = within.compile(expression)
+                known = self._index.match(compiled).matched, _tells_apart(compiled)
+            except SelectorTimeError:
+                within.exceeded = True
+                raise  # The answer is not remembered: the next evaluation may have more time.
+            except SelectorError:
+                known = self._index.everything, True
+            self._known.put(expression, known)
         return known
-
-    def _evaluated(self, expression: str, within: ParsingTime) -> _Answer:
-        try:
-            compiled = within.compile(expression)
-            return self._index.match(compiled).matched, _tells_apart(compiled)
-        except SelectorTimeError:
-            within.exceeded = True
-            raise  # The answer is not remembered: the next evaluation may have more time.
-        except SelectorError:
-            return self._index.everything, True
 
 
 def _tells_apart(selector: CompiledSelector) -> bool:
@@ -146,6 +108,8 @@ def of_catalogue(catalogue: Catalogue) -> WholeNodes:
     return WholeNodes(catalogue)
 
 
+_BUILT_IN: Final = Catalogue()
+"""One for all, because figures and whole nodes are remembered by the catalogue."""
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
 
@@ -170,7 +134,7 @@ class DeviceKnowledge:
             only if they are more than the record.
     """
 
-    catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
+    catalogue: Catalogue = _BUILT_IN
     classes: Mapping[str, bool | None] | None = None
     class_lncs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     class_selectors: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -228,29 +192,19 @@ class Figures:
 
 @functools.lru_cache(maxsize=4)
 def figures(catalogue: Catalogue) -> Figures:
-    node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
+    entries = tuple(catalogue)
+    known = [(entry, entry.cores_per_device) for entry in entries if entry.cores_per_device]
     cores = {
-        (
-            max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))),
-            () if entry.consecutive else entry.counts,
-        )
-        for entry in catalogue
-        if entry.cores_per_device and entry.groups_known
+        (max(1, physical // max(entry.logical_neuron_cores or (1,))), () if entry.consecutive else entry.counts)
+        for entry, physical in known
+        if entry.groups_known
     }
-    return Figures(
-        node,
-        _most_capacities(catalogue),
-        tuple(sorted(cores)),
-        frozenset(
-            (entry.cores_per_device, entry.logical_neuron_cores or (1,))
-            for entry in catalogue
-            if entry.cores_per_device
-        ),
-    )
-
-
-def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
     most: dict[str, Decimal] = {}
-    for name, text in {each for entry in catalogue for each in capacities.quantities(entry).items()}:
+    for name, text in {each for entry in entries for each in capacities.quantities(entry).items()}:
         most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
-    return most
+    return Figures(
+        max((entry.devices or UNKNOWN_NODE for entry in entries), default=UNKNOWN_NODE),
+        most,
+        tuple(sorted(cores)),
+        frozenset((physical, entry.logical_neuron_cores or (1,)) for entry, physical in known),
+    )

@@ -4,6 +4,7 @@ The rules are those of `k8s.io/apiserver/pkg/admission/plugin/policy/matching` a
 the resource as the user sent it; with `matchPolicy: Equivalent` also in the other versions of its API.
 """
 
+import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -52,18 +53,20 @@ def rules_match(match: MatchResources, subject: RequestSubject) -> Api | None:
 
     Depends only on resource, operation, kind and name.
     """
-    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+    group, sent = subject.api[0], subject.sent_api
+    if (group, subject.resource) in _NEVER_JUDGED:
         return None
-    if match.exclude_resource_rules and _matched(match.exclude_resource_rules, match, subject) is not None:
+    if match.exclude_resource_rules and _matched(match.exclude_resource_rules, match, subject, sent) is not None:
         return None
-    return _matched(match.resource_rules, match, subject) if match.resource_rules else subject.sent_api
+    return _matched(match.resource_rules, match, subject, sent) if match.resource_rules else sent
 
 
 def could_match(match: MatchResources, subject: RequestSubject) -> bool:
     """Whether the resource rules can match this kind of request, for any name of the object."""
-    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+    group, sent = subject.api[0], subject.sent_api
+    if (group, subject.resource) in _NEVER_JUDGED:
         return False
-    return not match.resource_rules or _matched(match.resource_rules, match, subject, named=False) is not None
+    return not match.resource_rules or _matched(match.resource_rules, match, subject, sent, named=False) is not None
 
 
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -112,25 +115,10 @@ def matches(match: MatchResources | None, subject: RequestSubject) -> bool:
 
 def pod_matches(match: PodMatch, subject: RequestSubject) -> bool:
     """Whether namespaces and selectors match a pod; its conditions in CEL are not evaluated."""
-    if match.namespaces and not any(_names(pattern, subject.namespace) for pattern in match.namespaces):
+    # A pattern has no other wildcard than `*` (`schema.base.NamePattern`).
+    if match.namespaces and not any(fnmatch.fnmatchcase(subject.namespace, each) for each in match.namespaces):
         return False
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
-
-
-def _names(pattern: str, namespace: str) -> bool:
-    """Whether a pattern, in which `*` stands for any characters, matches a namespace."""
-    if "*" not in pattern:
-        return pattern == namespace
-    first, *middle, last = pattern.split("*")
-    if len(namespace) < len(first) + len(last) or not (namespace.startswith(first) and namespace.endswith(last)):
-        return False
-    at, end = len(first), len(namespace) - len(last)
-    for part in middle:
-        found = namespace.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
 
 
 def _namespace_matches(selector: LabelSelector | None, subject: RequestSubject) -> bool:
@@ -161,36 +149,33 @@ def _object_matches(selector: LabelSelector | None, subject: RequestSubject) -> 
 
 
 def _matched(
-    rules: Sequence[ResourceRule], match: MatchResources, subject: RequestSubject, *, named: bool = True
+    rules: Sequence[ResourceRule], match: MatchResources, subject: RequestSubject, sent: Api, *, named: bool = True
 ) -> Api | None:
     """Group and version of the first rule that matches; those that the user sent are preferred."""
-    sent = subject.sent_api
     if any(_lists(rule, sent) and _fits(rule, subject, named=named) for rule in rules):
         return sent
-    if match.match_policy != "Equivalent" or _has_one_version(subject):
+    if match.match_policy != "Equivalent" or _has_one_version(subject, sent[0]):
         return None
     for rule in rules:
         if _fits(rule, subject, named=named):
-            for api in _equivalents(rule, subject):
+            for api in _equivalents(rule, subject, sent[0]):
                 if api != sent and _lists(rule, api):
                     return api
     return None
 
 
-def _has_one_version(subject: RequestSubject) -> bool:
+def _has_one_version(subject: RequestSubject, group: str) -> bool:
     """Whether the resource has no other versions than the one in which it was sent and arrives."""
-    group = subject.sent_api[0]
     return subject.sent_as is None and group in _ONE_VERSION and (group, subject.resource) not in _SAME_STORAGE
 
 
-def _equivalents(rule: ResourceRule, subject: RequestSubject) -> Iterator[Api]:
+def _equivalents(rule: ResourceRule, subject: RequestSubject, group: str) -> Iterator[Api]:
     """Other versions of the resource's API, as far as they are known to exist.
 
     The version that the webhook received and those of claims exist; most groups of Kubernetes have one version.
     For other kinds only the API server knows: if a rule names the resource, its versions are taken as existing.
     """
     yield subject.api
-    group = subject.sent_api[0]
     if group == GROUP:
         known = ((group, version) for version in resource_versions.VERSIONS)
         yield from (api for api in known if can_convert(subject, api))
