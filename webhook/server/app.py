@@ -344,7 +344,7 @@ async def _policies(
     from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
     from policies.files.api_types import nothing_served
-    from policies.files.kept import FolderKeeper, PolicyKeeper
+    from policies.files.folders import FolderKeeper, PolicyKeeper
     from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
     from webhook.server.policies import following
 
