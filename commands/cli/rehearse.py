@@ -15,7 +15,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from commands.rehearse.model import Rehearsal
     from commands.report.file_inputs import FileInputs
     from commands.report.inventory import Found
-    from webhook.server.settings import WebhookSettings
+    from conversion.asks.conversion_context import ConversionOptions
 
 _COLUMNS: Final = 100
 _MOST_SPARES: Final = 1000
@@ -161,19 +160,19 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]
 class _Asked:
     """Settings of a run: those of the webhook, and what is converted."""
 
-    chosen: "WebhookSettings"
+    chosen: "ConversionOptions"
     settings: "GatheringSettings"
 
 
 def _settings(flags: dict[str, object], namespaces: tuple[str, ...] = (), group_label: str = "") -> _Asked:
     from commands.rehearse.gather import GatheringSettings
 
-    chosen = load_settings(flags)
+    chosen, policies = load_settings(flags)
     return _Asked(
         chosen,
         GatheringSettings(
-            chosen.conversion(),
-            file_policies(chosen),
+            chosen,
+            policies,
             past_shadow=flags.get("mode") is None,
             converting=frozenset(namespaces) if namespaces else None,
             group_label=group_label,
