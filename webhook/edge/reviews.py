@@ -117,7 +117,11 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
     if not request.uid:
         raise BadReviewError(f"{_MALFORMED} that can be answered: `request.uid` is empty.")
     _check_members(request)
-    if memoryview(request.object)[0] not in _OBJECT_OR_NULL or memoryview(request.oldObject)[0] not in _OBJECT_OR_NULL:
+    old = request.oldObject
+    # To compare with null costs a tenth of looking at the first byte, and a creation has no old object.
+    if memoryview(request.object)[0] not in _OBJECT_OR_NULL or (
+        old != wire.ABSENT and memoryview(old)[0] not in _OBJECT_OR_NULL
+    ):
         bare = msgspec.structs.replace(request, object=wire.ABSENT, oldObject=wire.ABSENT)
         raise UnreadableReviewError(bare, _NO_OBJECT)
     return request
@@ -149,10 +153,12 @@ def _check_members(request: wire.AdmissionRequest) -> None:
     name = "resource"
     try:
         _decode_resource(request.resource)
-        for member, raw in (("userInfo", request.userInfo), ("options", request.options)):
-            name = member
-            if memoryview(raw)[0] not in _OBJECT_OR_NULL:
-                _decode_object(raw)  # raises the error, with its text
+        if memoryview(request.userInfo)[0] not in _OBJECT_OR_NULL:
+            name = "userInfo"
+            _decode_object(request.userInfo)  # raises the error, with its text
+        if memoryview(request.options)[0] not in _OBJECT_OR_NULL:
+            name = "options"
+            _decode_object(request.options)
     except msgspec.ValidationError as error:
         raise BadReviewError(f"{_MALFORMED}: `request.{name}`: {escaped(str(error)[:200])}.") from error
 
