@@ -96,7 +96,8 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
         BadReviewError: the body is not JSON, not an AdmissionReview v1, or has no request or uid.
         UnreadableObjectError: it is a review, but its object is nested too deeply or is not an object.
     """
-    _check_utf8(body)
+    if not body.isascii():
+        _check_utf8(body)
     try:
         review = _decode(body)
     except msgspec.ValidationError as error:
@@ -133,8 +134,6 @@ def _check_utf8(body: bytes | bytearray) -> None:
     Raises:
         BadReviewError: it is not UTF-8.
     """
-    if body.isascii():
-        return
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(body), _PIECE):

@@ -229,10 +229,10 @@ class Validator:
             claiming = await self._lane.run(namespace, lambda: Claiming.of(pods.decode(raw)), reading)
         else:
             return _NOT_NEURON
-        check: Callable[[], Decision]
-        if claiming.is_empty:
-            check = functools.partial(self._without_claims, claiming, raw)
-        else:
+        if claiming.is_empty and not large:
+            return self._without_claims(claiming, raw)
+        check = functools.partial(self._without_claims, claiming, raw)
+        if not claiming.is_empty:
             await self._judge_templates(claiming.names, namespace)
             made = await self._made(claiming, raw, namespace)
             known = await self._claims(claiming.names, namespace, made)
