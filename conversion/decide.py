@@ -48,8 +48,6 @@ decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
 EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
 """What `enrichable_claim` reads."""
-check_names = misspelt_resources
-"""The findings about a pod that declares no claim: the API server has checked what its containers refer to."""
 templates_of_record = computed_templates
 """The templates that conversion makes for what the record of a pod states."""
 
