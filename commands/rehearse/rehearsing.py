@@ -88,6 +88,7 @@ def rehearse(
             (number, reason.text, player.reasons[number][1].text if number in player.reasons else "")
             for number, reason in start.reasons.values()
         ),
+        gathered.assumed,
     )
 
 

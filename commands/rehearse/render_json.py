@@ -40,6 +40,17 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             "needed": rehearsal.spares.needed,
             "why": rehearsal.spares.why,
         },
+        "pools": [
+            {
+                "pool": each.pool,
+                "nodes": each.nodes,
+                "added": each.added,
+                "instanceType": each.instance_type,
+                "driver": each.driver,
+                "playedAsStatic": each.was_dynamic,
+            }
+            for each in rehearsal.assumed
+        ],
         "steps": map(_step, rehearsal.best.steps),
         "waits": [
             {

@@ -49,6 +49,7 @@ def wait_text(wait: Wait, rehearsal: Rehearsal) -> str:
 def summary(rehearsal: Rehearsal) -> list[str]:
     """The first sentences: what could not be read, what there is, what happens, spare nodes, the order."""
     lines = [f"Not complete, could not be read: {each}" for each in rehearsal.problems]
+    lines += map(str, rehearsal.assumed)
     start, cost = rehearsal.start, rehearsal.best.cost
     if not rehearsal.groups:
         return [*lines, "No node has the device plugin: there is nothing to migrate."]
