@@ -139,7 +139,8 @@ def rehearse(
     can go back; how many spare nodes it takes so that nothing waits; and the best order. Nothing is changed. Without
     files, a cluster is read; files are what `kubectl get -A -o yaml` prints of Nodes, Pods and more, or manifests.
 
-    Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
+    Exit codes: 0; 1 if a pod that runs today would wait, or any pod be denied; 2 if an input or the cluster cannot be
+    read.
     """
     from commands.rehearse.reads import CannotAssumeError
     from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError

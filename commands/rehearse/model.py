@@ -366,7 +366,7 @@ class Rehearsal:
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.
-        today: pods that wait before the first step: number, reason, and that at the end; empty if they run then.
+        today: pods that wait before the first step: number, reason, and that at the end; None if they run then.
         assumed: pools with another number of nodes than they have.
     """
 
@@ -385,13 +385,18 @@ class Rehearsal:
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     shots: tuple[NodeShot, ...] = ()
-    today: tuple[tuple[int, str, str], ...] = ()
+    today: tuple[tuple[int, Reason, Reason | None], ...] = ()
     assumed: tuple[AssumedPool, ...] = ()
 
     @property
     def well(self) -> bool:
-        """Whether nothing waits, and nothing is denied."""
-        return self.best.calm
+        """Whether no pod that runs today waits, and none is denied, also of those that wait today, as in a report."""
+        return self.best.calm and not self.denied_today
+
+    @property
+    def denied_today(self) -> tuple[tuple[int, Reason], ...]:
+        """Pods that wait before the first step and are denied at the end: number and reason."""
+        return tuple((number, end) for number, _, end in self.today if end and end.cause is WaitCause.DENIED)
 
 
 Results = tuple[AllocatorResult, ...]

@@ -61,7 +61,10 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             }
             for each in tables.waits(rehearsal)
         ],
-        "waitingToday": [{"pod": number, "reason": why, "reasonAtTheEnd": end} for number, why, end in rehearsal.today],
+        "waitingToday": [
+            {"pod": number, "reason": why.text, "reasonAtTheEnd": end.text if end else ""}
+            for number, why, end in rehearsal.today
+        ],
         "devicesDiffer": [
             {"workload": str(ref), "before": before, "after": after} for ref, before, after in rehearsal.sizes
         ],

@@ -97,6 +97,17 @@ class TestRehearse:
         assert result.exit_code == 0
         assert "Nothing waits at any time, and nothing is denied." in result.stdout
 
+    def test_a_pod_that_waits_today_and_would_be_denied_is_1_as_in_a_report(self) -> None:
+        odd = pods("odd", "", count=6, namespace="team-b")
+        text = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *odd])
+        result = run("rehearse", "-f", "-", stdin=text)
+        reported = run("report", "-f", "-", "--families", "trn1", stdin=text)
+        assert (result.exit_code, reported.exit_code) == (1, 1)
+        assert "1 pod that waits today is denied." in result.stdout
+        assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
+        waits = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *pods("x", "", nodeSelector={"a": "b"})])
+        assert run("rehearse", "-f", "-", stdin=waits).exit_code == 0
+
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         for number, item in enumerate(CLUSTER):
             (tmp_path / f"{number}.json").write_text(json.dumps(item))
