@@ -272,6 +272,8 @@ class _Cluster:
         options: "ConversionOptions",
         policies: "FilePolicies | None",
     ) -> _ReportPart:
+        from commands.devices import device_map
+        from commands.devices.cluster_devices import ClusterDevices
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
         from commands.status import kueue
@@ -279,11 +281,13 @@ class _Cluster:
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        around = await cluster_inputs.read_surroundings(reader, server.address, catalogue)
+        around = await cluster_inputs.read_surroundings(reader, server.address)
+        devices = ClusterDevices.of(around.seen, around.store.kubernetes_version(), catalogue)
         counted = kueue.counted_classes(around.queues)
-        builder = ReportBuilder(options, around.store, policies, around.devices, counted)
+        builder = ReportBuilder(options, around.store, policies, devices, counted)
         lines = kueue.check(around.queues, [options.device_class])
-        notes = [*around.problems]
+        notes = [*(device_map.build(around.seen, catalogue) if devices is None else devices.map).problems]
+        notes += [around.unknown] if around.unknown else []
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
         inputs = cluster_inputs.ClusterInputs(reader, self.namespace)

@@ -30,7 +30,7 @@ from neuron import known_faults
 from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
-from runtime.json_text import json_text
+from runtime.console import json_text
 
 if TYPE_CHECKING:
     from commands.objects.documents import Document
@@ -137,8 +137,7 @@ async def _join(
     from commands.cluster.reader import ClusterReader
     from commands.cluster.store import read_store
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
-    from runtime.api_server import RESOURCE_GROUP
-    from runtime.served_versions import served_versions
+    from runtime.api_server import RESOURCE_GROUP, served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))

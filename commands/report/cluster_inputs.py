@@ -15,9 +15,7 @@ from cluster.resources import (
 from commands.cluster.discovery import Kind, ServedKind
 from commands.cluster.reader import ClusterReader, Seen, Unseen, unseen
 from commands.cluster.store import read_store
-from commands.devices import device_map
-from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import read_snapshot, stored
+from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
@@ -26,7 +24,6 @@ from commands.report.inventory import CONTROLLED, Found
 from commands.status import kueue
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
-from neuron.hardware.instances import Catalogue
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import Resource, loaded_object
 from runtime.raw_objects import identity
@@ -49,21 +46,24 @@ class Surroundings:
     """What a cluster has around its workloads.
 
     Attributes:
-        store: what it has; objects of files can be put over it.
-        devices: None if Nodes or slices cannot be read.
-        unseen: Nodes and slices that cannot be read.
-        problems: what is wrong with its slices, and why VerticalPodAutoscalers are not known, a sentence each.
+        seen: Nodes, slices, claims and classes.
+        store: what the webhook would know; objects of files can be put over it.
+        unknown: why VerticalPodAutoscalers are not known, as a sentence; empty if they are.
         queues: how Kueue is set up.
     """
 
+    seen: ClusterSnapshot
     store: FileStore
-    devices: ClusterDevices | None
-    unseen: tuple[Unseen, ...]
-    problems: tuple[str, ...]
+    unknown: str
     queues: Seen[kueue.KueueSetup]
 
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """Nodes and slices that cannot be read: without them nothing can be said of devices."""
+        return tuple(each for each in (self.seen.nodes, self.seen.slices) if isinstance(each, Unseen))
 
-async def read_surroundings(reader: ClusterReader, address: str, catalogue: Catalogue) -> Surroundings:
+
+async def read_surroundings(reader: ClusterReader, address: str) -> Surroundings:
     """Read devices, claims, classes and what else the webhook knows of a cluster.
 
     Raises:
@@ -72,11 +72,8 @@ async def read_surroundings(reader: ClusterReader, address: str, catalogue: Cata
     """
     seen = await read_snapshot(reader, address, with_pods=False)
     store = await read_store(reader, address, stored(seen))
-    devices = ClusterDevices.of(seen, store.kubernetes_version(), catalogue)
-    found = device_map.build(seen, catalogue) if devices is None else devices.map
-    unseen = tuple(each for each in (seen.nodes, seen.slices) if isinstance(each, Unseen))
-    unknown = (f"{store.unseen}.",) if store.unseen else ()
-    return Surroundings(FileStore(below=store), devices, unseen, (*found.problems, *unknown), await kueue.read(reader))
+    unknown = f"{store.unseen}." if store.unseen else ""
+    return Surroundings(seen, FileStore(below=store), unknown, await kueue.read(reader))
 
 
 @dataclasses.dataclass(slots=True)

@@ -22,13 +22,13 @@ import uvicorn
 from starlette.types import ASGIApp, Scope
 
 from runtime.listening import url
-from runtime.once import Interval
+from runtime.retries import Interval
 from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import AtOnce, ClientConnection
 from webhook.edge.health import Lifecycle
-from webhook.edge.refusal_log import RefusalLog
+from webhook.edge.logs import RefusalLog
 from webhook.edge.shedding import LoopLag
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
+from webhook.edge.logs import RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.reviews import chain
 from webhook.reviews.worker_threads import ThreadLane
@@ -40,8 +40,7 @@ from webhook.server.memory import give_back_large_blocks, upkeep
 from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
-from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.live import LiveCertificate
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 if TYPE_CHECKING:
     from policies.files.store import PolicyStore
@@ -345,10 +344,8 @@ async def _policies(
     from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
     from policies.files.api_types import nothing_served
-    from policies.files.kept import FolderKeeper, PolicyKeeper
-    from webhook.cluster.access_reviews import AccessReviews
-    from webhook.cluster.claim_contents import ClaimContents
-    from webhook.cluster.kept_policies import ConfigMapKeeper
+    from policies.files.folders import FolderKeeper, PolicyKeeper
+    from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
@@ -417,7 +414,7 @@ async def _backend(
     # Imported only with a cluster: the client takes 70 MiB.
     from runtime.api_errors import ClusterUnavailableError
     from webhook.cluster import kube
-    from webhook.cluster.metrics import ClusterMetrics
+    from webhook.cluster.kube import ClusterMetrics
 
     connecting = kube.connect(
         settings.kubeconfig,

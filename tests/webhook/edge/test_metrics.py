@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from conversion.objects import wire
 from conversion.patches.decision import denied, unchanged
 from runtime import listening
-from runtime.histogram import Histogram
-from runtime.metrics_server import MetricsServer
+from runtime.metrics_server import Histogram, MetricsServer
 from tests.support.loops import Loop
 from webhook.edge.metrics import DURATION_BOUNDS, Metrics
 from webhook.edge.reviews import Rendered, render
