@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from commands.cordon import targets
-from commands.cordon.evictions import PodUse
 from commands.cordon.operator import Scene
-from commands.cordon.targets import Target
+from commands.cordon.targets import PodUse, Target
 from neuron import names
 from neuron.api.taint_rules import read_rule
 from neuron.findings import few

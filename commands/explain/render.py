@@ -7,8 +7,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from commands.explain.admission_preview import AdmissionPreview, ClaimUse
-from commands.explain.explanation import Diagnosis, Explanation, PodState
-from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
+from commands.explain.explanation import Block, Diagnosis, Explanation, NodeGroup, NodeVerdict, PodState, grouped
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short

@@ -5,20 +5,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
-from commands.map.geometry import DrawnLink, Geometry, Wrap, geometry
-from commands.map.legend import (
+from commands.map.document import TypeSummary, summarise
+from commands.map.drawing import (
     ASCII_MARKS,
     MANY,
     MARKS,
     WORDS,
+    DrawnLink,
+    Geometry,
     LegendEntry,
+    Wrap,
     by_device,
     entries,
+    geometry,
     held,
     ranges,
     users,
 )
-from commands.map.summary import TypeSummary, summarise
 from neuron.findings import few
 from runtime.terminal import encodable, painted, printable
 

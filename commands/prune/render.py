@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from commands.prune.decide import Generated, Key, User
 from commands.prune.pruner import PruneAction, PruneReport
+from commands.prune.reads import Generated, Key, User
 from runtime.text import named
 
 _WORDS = {

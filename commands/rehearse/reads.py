@@ -16,7 +16,7 @@ from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot, gather, stored
-from commands.explain.cluster_view import store_of
+from commands.explain.reads import store_of
 from commands.objects.manifest_files import ReadProblem
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
 from commands.rehearse.gather import Gathering, GatheringSettings
