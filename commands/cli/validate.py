@@ -18,7 +18,6 @@ from commands.cli.inputs import (
     built,
     counted,
     docs_url_option,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -81,9 +80,8 @@ def validate(
     input could not be read.
     """
     need_files("validate", (*filenames, *directories))
-    chosen = load_settings(flags)
-    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen)
+    options, policies = load_settings(flags)
+    options = dataclasses.replace(options, mode=Mode.CONVERT)
     # Imported here so that `--help` is fast.
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE

@@ -20,7 +20,7 @@ from conversion.objects import nesting
 from kubecel.library.authorization import AccessDecision, Question
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from policies.files.kept import KeepError, is_kept
+from policies.files.folders import KeepError, is_kept
 from runtime.api_errors import FORBIDDEN, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import RESOURCE_GROUP, ApiServer, decoded, loaded_object
 
@@ -166,7 +166,7 @@ class ClaimContents:
 
 
 class ConfigMapKeeper:
-    """A `policies.files.kept.Keeper`."""
+    """A `policies.files.folders.Keeper`."""
 
     def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
         self._server = server

@@ -15,7 +15,7 @@ from cluster.from_watches.reflector import Reflector
 from cluster.object_reader import Projection
 from cluster.resources import VALIDATING_CONFIGURATIONS
 from policies.judging.followed_rules import Rules, followed, next_rules
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import JSON_PATCH, ApiServer, explain

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from certs import files, issue
 from cluster.answers import ServerView
 from conversion.ports import Refusals, TemplateStore
-from runtime import console, tracing
+from runtime import console, listening, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
@@ -189,7 +189,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         )
         _watch_edge(metrics, running, lag)
         yield RunningWebhook(
-            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
+            listening.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
         )
 
 
@@ -210,7 +210,7 @@ async def serve(settings: WebhookSettings) -> None:
             log.info("stopped while starting")
             run.cancel()
 
-    with server.on_signals(stop):
+    with listening.on_signals(stop):
         try:
             async with contextlib.AsyncExitStack() as stack:
                 await running(stack, upkeep())
@@ -228,7 +228,7 @@ def listen(settings: WebhookSettings) -> socket.socket:
     Raises:
         StartupError: the server cannot listen on this address.
     """
-    return server.listen(settings.host, settings.port, "--host", "--port")
+    return listening.listen(settings.host, settings.port, "--host", "--port")
 
 
 def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
@@ -239,7 +239,7 @@ def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
     """
     if not settings.metrics_port:
         return None
-    return server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
+    return listening.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
 
 
 def version() -> str:
@@ -297,7 +297,7 @@ def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextli
     if listener is None:
         return ""
     stack.enter_context(MetricsServer(metrics.registry, listener))
-    url = server.url(listener, "http", METRICS_PATH)
+    url = listening.url(listener, "http", METRICS_PATH)
     log.info("serving metrics", extra={"url": url})
     return url
 
@@ -344,7 +344,7 @@ async def _policies(
     from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
     from policies.files.api_types import nothing_served
-    from policies.files.kept import FolderKeeper, PolicyKeeper
+    from policies.files.folders import FolderKeeper, PolicyKeeper
     from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
     from webhook.server.policies import following
 

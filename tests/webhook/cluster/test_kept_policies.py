@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies.files.kept import KeepError, KeptSet, pack, unpack
+from policies.files.folders import KeepError, KeptSet, pack, unpack
 from runtime.api_errors import StatusError, UnreachableError
 from webhook.cluster.for_policies import ConfigMapKeeper
 

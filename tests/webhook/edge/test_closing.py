@@ -78,7 +78,7 @@ def received(connection: ssl.SSLSocket) -> bytes:
 
 def flood(connection: ssl.SSLSocket, piece: bytes) -> tuple[bytes, int]:
     """Send until the connection ends: the answer, and the bytes that went out after it."""
-    block, sent, end = piece * max(1, 65536 // len(piece)), 0, time.monotonic() + 8
+    block, sent, end = piece * max(1, 65536 // len(piece)), 0, time.monotonic() + 60
     answer = b""
     with contextlib.suppress(OSError):
         while time.monotonic() < end:
