@@ -47,8 +47,6 @@ OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 """All operations, in the order in which rules list them."""
 RequestKey: TypeAlias = tuple[str, tuple[str, ...], str, str]
 """(group, sorted versions, scope, resource)."""
-_MOST_NAMED: Final = 8
-"""Policies, or resources, that one note names."""
 _OF_PODS: Final = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
@@ -112,22 +110,22 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{policies_that(names, 'matches')} {_listed(list(missing))}, which the shipped"
+            f"{policies_that(names, 'matches')} {listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
     if counting:
-        readers = f"{_listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
+        readers = f"{listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
         yield (
             f"{readers}, and the plain manifests do not send pods whose claims do not name Neuron: install with Helm"
             " and policies, or add them (docs/policies.md, In a cluster)."
         )
     if about_pods:
-        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {_listed(about_pods)} must match others."
+        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {listed(about_pods)} must match others."
     if about_claims:
         yield (
             "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name"
-            f" Neuron; widen its matchCondition 'neuron' where {_listed(about_claims)} must match those of other"
+            f" Neuron; widen its matchCondition 'neuron' where {listed(about_claims)} must match those of other"
             " drivers."
         )
 
@@ -149,13 +147,13 @@ def changing_notes(rules: Iterable[MutatingRule]) -> Iterator[str]:
     if pods:
         yield (
             "the shipped MutatingWebhookConfiguration sends only pods that request Neuron's extended resources or were"
-            f" converted, and {_listed([repr(name) for name in pods])} can change no others there: add the pods to the"
+            f" converted, and {listed([repr(name) for name in pods])} can change no others there: add the pods to the"
             " chart's mutation.extraRules, or leave the policy to the API server (Kubernetes 1.36)."
         )
     if others:
         names = list(dict.fromkeys(name for found in others.values() for name in found))
         yield (
-            f"{_listed(names)} {'change' if len(names) > 1 else 'changes'} {_listed(list(others))}, which the shipped"
+            f"{listed(names)} {'change' if len(names) > 1 else 'changes'} {listed(list(others))}, which the shipped"
             " MutatingWebhookConfiguration does not send: add them to the chart's mutation.extraRules, or leave the"
             " policy to the API server (Kubernetes 1.36)."
         )
@@ -226,11 +224,12 @@ def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, object]]
 def policies_that(names: Sequence[str], verb: str) -> str:
     """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
     many = len(names) > 1
-    return f"{'policies' if many else 'policy'} {_listed(names)} {verb.removesuffix('es') if many else verb}"
+    return f"{'policies' if many else 'policy'} {listed(names)} {verb.removesuffix('es') if many else verb}"
 
 
-def _listed(items: Sequence[str]) -> str:
-    return few(items, _MOST_NAMED)
+def listed(items: Sequence[str]) -> str:
+    """Policies, or resources, that one note names."""
+    return few(items, 8)
 
 
 def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:

@@ -266,7 +266,6 @@ def matching_rules(
             errors += [failure.within(rule.name) for failure in failures[: MOST_ERRORS - len(errors)]]
 
 
-_LONGEST_MESSAGE: Final = 5 * 1024
 MOST_ERRORS: Final = 16
 
 
@@ -394,7 +393,7 @@ class Run:
             self._stopped(error)
             self._errors.append(Failure.of("messageExpression failed", error))
             return check.message
-        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= _LONGEST_MESSAGE
+        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= 5 * 1024
         return str(text).strip() if usable else check.message
 
     def _annotate(self, key: str, program: Program) -> None:
