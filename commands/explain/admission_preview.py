@@ -169,7 +169,7 @@ class PreviewInputs:
                 quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
         by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         decider = Decider(options, view, policies)
-        claims = ClaimObjects(found, lambda: decider.claims, decider.enriched)
+        claims = ClaimObjects(found, lambda: decider.claims, lambda each: decider.created(each).stored)
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 

@@ -35,7 +35,7 @@ from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
 from policies.judging.rules import PolicySet
 from policies.schema.documents import PolicyProblem
-from runtime.once import Once
+from runtime.retries import Once
 
 log = logging.getLogger(__name__)
 

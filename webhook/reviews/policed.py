@@ -37,7 +37,7 @@ from policies.judging.rules import PolicySet, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict, near_expiry, objections
 from runtime import tracing
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.access import Asking
 from webhook.reviews.policy_allowance import Execution

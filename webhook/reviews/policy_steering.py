@@ -30,7 +30,7 @@ from policies.judging.evaluate import (
 )
 from policies.judging.rules import AnyPodRule, PolicySet
 from policies.judging.subjects import RequestSubject, of_object
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.slices import working_time
 
