@@ -52,8 +52,6 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
 )
 """The kinds of policies that bindings put in force, and of the bindings."""
 
-__all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
-
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
     """Read, check, compile and test all policy files in a folder.
