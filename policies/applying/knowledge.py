@@ -108,15 +108,9 @@ def with_record(
     """The same with the record of a conversion; `strips`: conversion removes the limits of recorded containers."""
     if conversion is None:
         return knowledge
-    record = {
-        "containers": _plain(conversion.containers),
-        "initContainers": _plain(conversion.init_containers),
-    }
+    sections = {"containers": conversion.containers, "initContainers": conversion.init_containers}
+    record = {name: {container: dict(each) for container, each in found.items()} for name, found in sections.items()}
     return dataclasses.replace(knowledge, record=record, recorded_claim=conversion.claim, strips_limits=strips)
-
-
-def _plain(section: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {container: dict(amounts) for container, amounts in section.items()}
 
 
 def _is_labelled(pod: object) -> bool:

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from conversion.objects.kinds import KINDS
 from kubecel.budget import POLICY_LIMITS, Budget
@@ -172,11 +172,13 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
             )
 
 
-def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
-    """The `rules` of a ValidatingWebhookConfiguration for requests that policies match and the shipped one lacks.
+def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, object]]:
+    """The `rules` of a ValidatingWebhookConfiguration for `needed_requests`."""
+    return rules_of(needed_requests(rules))
 
-    One rule for each group, versions, scope and operations; resources are merged.
-    """
+
+def needed_requests(rules: Iterable[ValidatingRule]) -> dict[RequestKey, set[str]]:
+    """The operations, by requests, that policies match and the shipped ValidatingWebhookConfiguration lacks."""
     wanted: dict[RequestKey, set[str]] = {}
     for rule in rules:
         unsent = {"UPDATE"} if _reads_left_out(rule) else set()
@@ -188,17 +190,14 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
-    return rules_of(wanted)
+    return wanted
 
 
 def unsent_by_deny(rules: Iterable[ValidatingRule]) -> Iterator[Unsent]:
     """What policies with the action Deny do not see unless the configuration is changed."""
     for rule in (each for each in rules if denies(each)):
-        for need in needed_rules([rule]):
-            for group, resource, operation in itertools.product(
-                need["apiGroups"], need["resources"], need["operations"]
-            ):
-                yield Unsent(rule.name, group, resource, operation)
+        for (group, _, _, resource), operations in sorted(needed_requests([rule]).items()):
+            yield from (Unsent(rule.name, group, resource, each) for each in OPERATIONS if each in operations)
         for each in pod_conditions([rule]):
             yield Unsent(rule.name, "", "pods", "CREATE", each.expression)
 

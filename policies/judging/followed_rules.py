@@ -7,7 +7,7 @@ so another order or grouping is no difference.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from policies.judging.coverage import OPERATIONS, RequestKey, listed, needed_rules, policies_that, rules_of
+from policies.judging.coverage import OPERATIONS, RequestKey, listed, needed_requests, policies_that, rules_of
 from policies.judging.matching import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
@@ -23,7 +23,7 @@ def followed(policies: Iterable[ValidatingRule], groups: Collection[str] = GROUP
     kept: dict[RequestKey, set[str]] = {}
     left_out: dict[str, dict[str, None]] = {}
     for policy in policies:
-        for (group, versions, scope, resource), operations in _requests(needed_rules([policy])).items():
+        for (group, versions, scope, resource), operations in sorted(needed_requests([policy]).items()):
             allowed = operations & followed_operations(group, resource) if group in groups else frozenset()
             if allowed:
                 kept.setdefault((group, versions, scope, resource), set()).update(allowed)
