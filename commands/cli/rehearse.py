@@ -142,10 +142,10 @@ def rehearse(
     Exit codes: 0; 1 if a pod that runs today would wait, or any pod be denied; 2 if an input or the cluster cannot be
     read.
     """
+    from commands.rehearse.gather import NoSuchTypeError
     from commands.rehearse.reads import CannotAssumeError
     from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
     from commands.rehearse.rehearsing import rehearse as play
-    from commands.rehearse.search import NoSuchTypeError
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
@@ -334,8 +334,7 @@ def fit(
     asked = _settings(flags)
     demand = None if count is None else _counted(count, kind, namespace, asked.settings)
     gathered, problems, origin = source.read(asked, live=not source.has_nodes)
-    from commands.rehearse.fit_text import as_json, as_text
-    from commands.rehearse.rehearsing import NothingToFitError, fits
+    from commands.rehearse.fitting import NothingToFitError, as_json, as_text, fits
 
     candidates = [demand] if demand is not None else [] if source.files is None else list(source.files.found)
     try:
@@ -355,7 +354,7 @@ def _counted(count: int, kind: str, namespace: str, settings: "GatheringSettings
     Raises:
         click.BadParameter: there is no such type.
     """
-    from commands.rehearse.rehearsing import pod_of, types_of
+    from commands.rehearse.fitting import pod_of, types_of
 
     types = types_of(settings, kind)
     if kind and not types:

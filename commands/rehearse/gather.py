@@ -8,7 +8,7 @@ placed as the scheduler would.
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -30,8 +30,16 @@ from commands.explain.quotas import devices_by_class
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import RehearsalScene
-from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
-from commands.rehearse.search import NoSuchTypeError, like
+from commands.rehearse.played_nodes import (
+    DRIVER,
+    DRIVER_LABEL,
+    PLUGIN,
+    DeviceModel,
+    PlayedNode,
+    PlayedNodes,
+    amounts_of,
+    with_scores,
+)
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
@@ -50,6 +58,7 @@ from neuron.api.fields import mapping, mappings, text
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import StoredClaim
 from neuron.findings import Finding, Severity
+from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.raw_objects import identity
 
 if TYPE_CHECKING:
@@ -93,6 +102,10 @@ _WAITING: Final = {
 _MOST_SYNTHETIC: Final = 100_000
 
 
+class NoSuchTypeError(Exception):
+    """No node of the cluster has the type, and the catalogue lacks it; the message is the type."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class GatheringSettings:
     """What the user chose.
@@ -115,9 +128,10 @@ class GatheringSettings:
     counted_classes: Collection[str] = ()
     pools: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def counting(self, classes: Collection[str]) -> "GatheringSettings":
-        """The settings with DeviceClasses that Kueue counts."""
-        return dataclasses.replace(self, counted_classes=classes)
+    @property
+    def catalogue(self) -> Catalogue:
+        """The instance types, those of policy files among them."""
+        return self.policies.catalogue if self.policies else Catalogue()
 
 
 class Gathering:
@@ -445,15 +459,25 @@ class Gathering:
             return PlayedNode(node, instance_type, group=group, side=DRIVER, model=after, after=after)
         return PlayedNode(node, instance_type, group=group, after=after, used=used)
 
-    def spare(self, name: str, instance_type: str) -> PlayedNode:
-        """A spare node with the driver. Raises NoSuchTypeError."""
+    def with_spares(self, scene: RehearsalScene, spares: Mapping[str, int], prefix: str) -> RehearsalScene:
+        """The scene with spare nodes, which have the driver from the start. Raises NoSuchTypeError."""
+        made = [
+            self._spare(f"{prefix}-{kind}-{number}", kind)
+            for kind, count in spares.items()
+            for number in range(1, count + 1)
+        ]
+        played = [*scene.played.copy().nodes.values(), *made]
+        return dataclasses.replace(scene, played=PlayedNodes(played)) if made else scene
+
+    def _spare(self, name: str, instance_type: str) -> PlayedNode:
         entry = self._cluster.catalogue.get(instance_type)
         model = self._model_after(instance_type)
         if entry is None or model is None:
             raise NoSuchTypeError(instance_type)
-        labels = {key: value for key, value in labels_of(entry).items() if value is not None}
-        empty = PlayedNode(Node(name, labels=labels), instance_type, side=DRIVER, model=model)
-        return like(name, instance_type, self._states, empty)
+        same = [each.node for each in self._states if each.instance_type == instance_type]
+        labels = common_labels(entry, same) | {"kubernetes.io/hostname": name, **DRIVER_LABEL}
+        made = Node(name, labels=labels, allocatable=without_legacy(same))
+        return PlayedNode(made, instance_type, side=DRIVER, model=model, after=model)
 
     # --- the scene ----------------------------------------------------------------------------------------------
 
@@ -627,6 +651,19 @@ def group_name(node: Node, instance_type: str, label: str = "") -> str:
         if node.labels.get(key):
             return f"{key}={node.labels[key]}"
     return f"{names.LABEL_INSTANCE_TYPE}={node.type_label or instance_type}"
+
+
+def common_labels(entry: InstanceType, nodes: Iterable[Node]) -> dict[str, str]:
+    """The labels that a type determines, and those that all of some nodes have."""
+    of_type = {key: value for key, value in labels_of(entry).items() if value is not None}
+    shared = [set(node.labels.items()) for node in nodes]
+    return of_type | dict(sorted(set.intersection(*shared)) if shared else ())
+
+
+def without_legacy(nodes: Iterable[Node]) -> dict[str, object]:
+    """What the first of some nodes offers beside Neuron devices; nothing without one."""
+    offered = next((node.allocatable for node in nodes), {})
+    return {resource: amount for resource, amount in offered.items() if resource not in names.LEGACY_RESOURCES}
 
 
 def _name(metadata: Mapping[str, object]) -> tuple[str, str]:

@@ -56,10 +56,6 @@ class RehearsalScene:
     converting: frozenset[str] | None = None
     quotas: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def with_nodes(self, spare: Iterable[PlayedNode]) -> "RehearsalScene":
-        """The scene with more nodes."""
-        return dataclasses.replace(self, played=PlayedNodes([*self.played.copy().nodes.values(), *spare]))
-
     def shots(self) -> tuple[NodeShot, ...]:
         """The nodes before the first step."""
         return self.played.shots({number: pod.devices for number, pod in enumerate(self.pods)})

@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from commands.map import style
-from commands.rehearse import tables
+from commands.rehearse import render_text as tables
 from commands.rehearse.model import NodeShot, Rehearsal, Step
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.tables import names

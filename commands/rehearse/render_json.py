@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
-from commands.rehearse import tables
+from commands.rehearse import render_text as tables
 from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehearsal, Step
 
 
