@@ -4,7 +4,7 @@ Read in this order:
 
 | step | module |
 |---|---|
-| objects to a scene: nodes, pods, what admission makes of each pod | `reads`, `gather`, `budgets` |
+| objects to a scene: nodes, pods, what admission makes of each pod | `reads`, `gather` |
 | nodes and what pods hold of them; where a pod finds place, and why it finds none | `played_nodes` |
 | node group by node group: cordon, drain, plugin off, driver on, pods again | `play` |
 | all of it: the best order of groups, and spare nodes with which nothing waits | `rehearsing` |

@@ -27,9 +27,8 @@ from commands.devices.allocator_inputs import (
 )
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.quotas import devices_by_class
-from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
-from commands.rehearse.play import RehearsalScene
+from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
 from commands.rehearse.played_nodes import (
     DRIVER,
     DRIVER_LABEL,
@@ -118,6 +117,7 @@ class GatheringSettings:
         group_label: label of node groups; empty: the known ones.
         counted_classes: DeviceClasses whose claims Kueue is known to count.
         pools: number of nodes that Karpenter pools shall have, by name.
+        kubernetes: version of the API server of files; empty: that of the newest kubelet.
     """
 
     options: ConversionOptions
@@ -127,6 +127,7 @@ class GatheringSettings:
     group_label: str = ""
     counted_classes: Collection[str] = ()
     pools: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    kubernetes: str = ""
 
     @property
     def catalogue(self) -> Catalogue:
@@ -495,10 +496,11 @@ class Gathering:
         late: list[PlayedPod] = []
         for pod in self._pods:
             if pod.node in played.nodes:
+                state = played.nodes[pod.node]
                 if not pod.converted:
-                    played.put(len(pods), pod.kind.plugin, pod.node, pod.kind.spread)
+                    state.add(len(pods), pod.kind.plugin, (), pod.kind.spread)
                 elif pod.kind.claims is not None:
-                    played.put(len(pods), pod.kind.claims, pod.node, pod.kind.spread, self._own(played, pod))
+                    state.add(len(pods), pod.kind.claims, self._own(state, pod), pod.kind.spread)
                 pods.append(pod)
             elif not pod.node:
                 late.append(pod)
@@ -527,13 +529,12 @@ class Gathering:
             self._quotas(),
         )
 
-    def _own(self, played: PlayedNodes, pod: PlayedPod) -> Results:
+    def _own(self, state: PlayedNode, pod: PlayedPod) -> Results:
         """The devices that a pod alone holds. They are no longer what others hold on its node."""
         claims = self._holders.get((pod.namespace, pod.name), ())
         mine = tuple(
             result_of(each) for claim in claims if len(claim.users) == 1 for each in claim.ours if each.pool == pod.node
         )
-        state = played.nodes[pod.node]
         left = list(state.fixed)
         for each in mine:
             if each in left:

@@ -10,9 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+from pydantic import ValidationError
+
 from commands.rehearse.model import (
     DeviceFigures,
-    DrainBudget,
     Form,
     Group,
     Maker,
@@ -27,13 +29,89 @@ from commands.rehearse.model import (
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.report.model import Devices
 from commands.status.lines import counted, listed
+from neuron.api.fields import mapping
 from neuron.findings import Finding
+from policies.judging.matching import selects
+from policies.schema.constraints import LabelSelector
 
+POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 _FAILS: Final = Reason(
     WaitCause.UNKNOWN, "it has claims already and waits today", "neuron-dra explain pod/NAME says why."
 )
 NO_FIGURES: Final = DeviceFigures(0, 0, 0, 0, 0)
 _STATIC: Final = Reason(WaitCause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DrainBudget:
+    """A PodDisruptionBudget: `most` pods may be unavailable at one time."""
+
+    name: str
+    most: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Read:
+    namespace: str
+    name: str
+    spec: Mapping[str, object]
+    selector: LabelSelector
+    expected: int
+    members: int = 0
+
+
+class DrainBudgets:
+    """The PodDisruptionBudgets of all namespaces, as a drain meets them. Take them before pods.
+
+    Source: pkg/controller/disruption of Kubernetes: percentages are rounded up, `expectedPods` counts the pods that the
+    controllers want.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[_Read] = []
+        self._by_namespace: dict[str, list[int]] = {}
+
+    def take(self, item: Mapping[str, object]) -> None:
+        """A PodDisruptionBudget. One without a selector, or with one that cannot be read, is left out."""
+        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
+        namespace, expected = str(metadata.get("namespace") or "default"), status.get("expectedPods")
+        try:
+            selector = LabelSelector.model_validate(spec.get("selector"))
+        except ValidationError:
+            return
+        self._by_namespace.setdefault(namespace, []).append(len(self._found))
+        wanted = expected if isinstance(expected, int) else 0
+        self._found.append(_Read(namespace, str(metadata.get("name")), spec, selector, wanted))
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """Indices of the budgets that count a pod."""
+        found = tuple(
+            number for number in self._by_namespace.get(namespace, ()) if selects(self._found[number].selector, labels)
+        )
+        for number in found:
+            self._found[number].members += 1
+        return found
+
+    def made(self) -> tuple[DrainBudget, ...]:
+        """All budgets. Call it after all pods."""
+        return tuple(DrainBudget(f"{each.namespace}/{each.name}", _most(each)) for each in self._found)
+
+
+def _most(budget: _Read) -> int:
+    """Pods that may be unavailable at one time."""
+    expected = max(budget.expected, budget.members)
+    unavailable, available = budget.spec.get("maxUnavailable"), budget.spec.get("minAvailable")
+    if unavailable is not None:
+        return _scaled(unavailable, expected)
+    return max(0, expected - _scaled(available, expected)) if available is not None else expected
+
+
+def _scaled(value: object, of: int) -> int:
+    """A number, or a percentage of the expected pods, rounded up; 0 for anything else."""
+    text = str(value)
+    if text.endswith("%") and text[:-1].isdecimal():
+        return -(-int(text[:-1]) * of // 100)
+    return int(text) if text.isdecimal() else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -384,7 +462,7 @@ class Player:
                 self._came(number, moves)
             else:
                 to = self._come(number)
-                moves[number] = dataclasses.replace(known, to=to, converted=number in self.converted)
+                moves[number] = structs.replace(known, to=to, converted=number in self.converted)
 
     def _wait(self, number: int, reason: Reason) -> None:
         if number not in self.reasons:

@@ -207,7 +207,8 @@ class PlayedNode:
         self.model = model
         self.after = after
         self.fixed = fixed
-        self.limits = limits_of(node)
+        stated = (*BASIC_RESOURCES, _PODS)
+        self.limits = amounts_of({key: node.allocatable[key] for key in stated if key in node.allocatable})
         self.used: Counter[str] = Counter(used or {})
         self.plugin_used: Counter[str] = Counter()
         self.held: dict[int, Results] = {}
@@ -324,10 +325,6 @@ def with_scores(amounts: Mapping[str, int]) -> dict[str, int]:
     return {**amounts, **scores, _PODS: 1}
 
 
-def limits_of(node: Node) -> dict[str, int]:
-    return amounts_of({key: node.allocatable[key] for key in (*BASIC_RESOURCES, _PODS) if key in node.allocatable})
-
-
 class PlacementRules:
     """Whether a pod may run on a node by selection and taints. Answers are remembered by the labels that count."""
 
@@ -420,10 +417,6 @@ class PlayedNodes:
             return ""
         best[1].add(pod, form, best[2], spread)
         return best[1].node.name
-
-    def put(self, pod: int, form: Form, name: str, spread: Reference | None, results: Results = ()) -> None:
-        """Count a pod that runs on a node already."""
-        self.nodes[name].add(pod, form, results, spread)
 
     def release(self, pod: int, name: str) -> None:
         """Take a pod off its node."""

@@ -20,9 +20,9 @@ from commands.devices.snapshot import ClusterSnapshot, fetch, gather, stored
 from commands.explain.cluster_view import store_of
 from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
-from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
 from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy
 from commands.rehearse.model import AssumedPool
+from commands.rehearse.play import POD_DISRUPTION_BUDGET
 from commands.rehearse.played_nodes import DRIVER_LABEL
 from commands.report.cluster_inputs import ClusterInputs
 from commands.report.file_inputs import FileInputs
@@ -101,7 +101,6 @@ def reduced(kind: str, raw: bytes) -> bytes:
 def from_files(
     inputs: FileInputs,
     settings: GatheringSettings,
-    kubernetes: str,
     now: "dt.datetime",
     step: Callable[[], None],
 ) -> tuple[Gathering, list[str]]:
@@ -109,7 +108,6 @@ def from_files(
 
     Args:
         inputs: of `commands.report.file_inputs.read_files`.
-        kubernetes: version of the API server; empty: that of the newest kubelet.
         step: is called after each object.
 
     Raises:
@@ -122,7 +120,7 @@ def from_files(
     read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
     read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
     seen = gather(read, "files", now)
-    version = kubernetes or max((node.kubelet for node in items(seen.nodes)), key=_numbers, default="")
+    version = settings.kubernetes or max((node.kubelet for node in items(seen.nodes)), key=_numbers, default="")
     # Files need not have all DeviceClasses: those that they have are among the facts.
     known = {kind: each for kind, each in stored(seen).items() if kind is not DEVICE_CLASS}
     store = store_of(inputs.facts, known, kubernetes=version)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import orjson
+from msgspec import structs
 
 from commands.map import style
 from commands.rehearse import render_text as tables
@@ -93,8 +94,7 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
             *(_waiting(each, rehearsal) for each in rehearsal.best.steps),
         ],
         "figures": [
-            [each.plugin, each.plugin_used, each.driver, each.driver_used, each.waiting]
-            for each in (rehearsal.start, *(step.figures for step in rehearsal.best.steps))
+            structs.astuple(each) for each in (rehearsal.start, *(step.figures for step in rehearsal.best.steps))
         ],
     }
 

@@ -108,7 +108,8 @@ def gathered(*items: Object, **settings: Any) -> Gathering:
     options = settings.pop("options", None) or trainium(families=())
     version = settings.pop("version", "v1.36.3")
     inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, reduced=reduced)
-    found, problems = from_files(inputs, GatheringSettings(options, **settings), version, NOW, lambda: None)
+    chosen = GatheringSettings(options, kubernetes=version, **settings)
+    found, problems = from_files(inputs, chosen, NOW, lambda: None)
     assert problems == []
     return found
 
