@@ -8,7 +8,7 @@ placed as the scheduler would.
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -172,7 +172,7 @@ class Gathering:
         self._with_pods: set[str] = set()
         self._loads: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._forms: dict[object, Form] = {}
-        self._claims: dict[int, tuple[PodNeed, AllocatorClaim | None]] = {}
+        self._claims: dict[PodNeed, AllocatorClaim | None] = {}
         self._selects = Selects()
         self._unjudged: Counter[str] = Counter()
         self._models: dict[str, DeviceModel | None] = {}
@@ -182,7 +182,6 @@ class Gathering:
             for user in claim.pods if claim.ours else ():
                 self._holders[claim.metadata.namespace, user.name].append(claim)
         self._assessed: dict[PodKind, Workload] = {}
-        self._synthetic: set[PlayedPod] = set()
         self._assumed = 0
         self._own_claims: list[str] = []
         """Pods that do not run, and manifests, that have claims of their own."""
@@ -375,7 +374,7 @@ class Gathering:
         claims: Form | None = None
         if workload.prospect is Prospect.BLOCKED:
             refused = next(iter([*errors, *(each.finding for each in blocking)]), None)
-        elif workload.fate is Fate.CONVERTS and group.need is not None:
+        elif workload.fate is Fate.CONVERTS:
             claims = self._claim_form(group, plugin)
             waits = next(
                 (
@@ -402,20 +401,19 @@ class Gathering:
 
     def _claim_form(self, group: TemplatePods, plugin: Form) -> Form | None:
         need = group.need
-        claim = None if need is None else self._claim(need)
-        if need is None or claim is None:
+        if need is None:
             return None
-        key = (id(need), id(plugin))
+        if need not in self._claims:
+            self._claims[need] = self._demand(need.claims)
+        claim = self._claims[need]
+        if claim is None:
+            return None
+        key = need, plugin
         if key not in self._forms:
             charge = sum(devices_by_class(spec)[self._settings.options.device_class] for spec in need.claims)
             devices = group.after.devices if group.after is not None else plugin.devices
             self._forms[key] = Form(need.pod, {}, claim, plugin.amounts, devices, charge)
         return self._forms[key]
-
-    def _claim(self, need: PodNeed) -> AllocatorClaim | None:
-        if id(need) not in self._claims:
-            self._claims[id(need)] = need, self._demand(need.claims)
-        return self._claims[id(need)][1]
 
     def _demand(self, specs: Sequence[ClaimSpec]) -> AllocatorClaim | None:
         """All claims of a pod as one; None if a selector cannot be evaluated."""
@@ -447,18 +445,18 @@ class Gathering:
         instance_type = cluster.instance_type(node)
         group = group_name(node, instance_type, self._settings.group_label)
         after = self._model_after(instance_type)
-        used = self._loads.get(node.name)
+        side = ""
+        fixed: Results = ()
         if node.legacy:
-            return PlayedNode(node, instance_type, group=group, side=PLUGIN, after=after, used=used)
-        if cluster.publishes(node.name):
+            side = PLUGIN
+        elif cluster.publishes(node.name):
             found = cluster.devices(node.name)
-            model = self._model(found.hardware, instance_type) if found.missing is None else None
-            return PlayedNode(
-                node, instance_type, group=group, side=DRIVER, model=model, after=model, fixed=found.held, used=used
-            )
-        if node.name in self._joined:
-            return PlayedNode(node, instance_type, group=group, side=DRIVER, model=after, after=after)
-        return PlayedNode(node, instance_type, group=group, after=after, used=used)
+            side, fixed = DRIVER, found.held
+            after = self._model(found.hardware, instance_type) if found.missing is None else None
+        elif node.name in self._joined:
+            side = DRIVER
+        used = self._loads.get(node.name)
+        return PlayedNode(node, instance_type, group=group, side=side, after=after, fixed=fixed, used=used)
 
     def with_spares(self, scene: RehearsalScene, spares: Mapping[str, int], prefix: str) -> RehearsalScene:
         """The scene with spare nodes, which have the driver from the start. Raises NoSuchTypeError."""
@@ -478,7 +476,7 @@ class Gathering:
         same = [each.node for each in self._states if each.instance_type == instance_type]
         labels = common_labels(entry, same) | {"kubernetes.io/hostname": name, **DRIVER_LABEL}
         made = Node(name, labels=labels, allocatable=without_legacy(same))
-        return PlayedNode(made, instance_type, side=DRIVER, model=model, after=model)
+        return PlayedNode(made, instance_type, side=DRIVER, after=model)
 
     # --- the scene ----------------------------------------------------------------------------------------------
 
@@ -490,8 +488,7 @@ class Gathering:
             if (state := self._node(node)).side or state.instance_type in self._cluster.catalogue
         ]
         played = PlayedNodes(self._states)
-        if manifests:
-            self._synthesize()
+        created = self._of_manifests() if manifests else []
         pods: list[PlayedPod] = []
         late: list[PlayedPod] = []
         for pod in self._pods:
@@ -506,8 +503,9 @@ class Gathering:
                 late.append(pod)
             else:
                 self._unjudged["nodes that are not known"] += 1
-        for pod in late:
-            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread) if pod in self._synthetic else ""
+        pods += late
+        for pod in created:
+            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread)
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
         groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
@@ -523,10 +521,10 @@ class Gathering:
             PlayedNodes(played.nodes.values()),
             tuple(pods),
             made,
-            self._budgets.made(),
+            self._budgets.found,
             self._namespaces(),
             self._settings.converting,
-            self._quotas(),
+            self._quotas({pod.namespace for pod in pods}),
         )
 
     def _own(self, state: PlayedNode, pod: PlayedPod) -> Results:
@@ -542,35 +540,29 @@ class Gathering:
         state.hold(tuple(left))
         return tuple(each for each in mine if each.device in self._cluster.devices(pod.node).hardware.names)
 
-    def _synthesize(self) -> None:
+    def _of_manifests(self) -> list[PlayedPod]:
         """Pods of workloads that are manifests: no cluster has created them yet."""
+        made = []
         for root in self._roots:
-            if root.uid or root.running:
+            assessment = None if root.uid or root.running else self.assess(root)
+            if assessment is None:
                 continue
-            for kind, pods, labels in self._of_manifest(root):
+            kinds = self.kinds(assessment)
+            for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
+                self.workloads[self._assessed[kind]] += group.known_pods
+                metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
+                self._note(spec)
                 ref = kind.workload
                 if Owner(ref.group, "", ref.kind, ref.name, "", ref.namespace).by_name in self._with_pods:
                     continue  # A dump without uids: its pods are there.
-                for number in range(1, min(pods, _MOST_SYNTHETIC) + 1):
-                    name = kind.workload.name if kind.workload.kind == "Pod" else f"{kind.workload.name}-{number}"
-                    budgets = self._budgets.of(kind.namespace, labels)
-                    maker = Maker.NOBODY if kind.workload.kind == "Pod" else Maker.CONTROLLER
-                    pod = PlayedPod(kind.namespace, name, kind, "", budgets, maker)
-                    self._pods.append(pod)
-                    self._synthetic.add(pod)
-
-    def _of_manifest(self, root: Root) -> Iterator[tuple[PodKind, int, Mapping[str, str]]]:
-        """Kinds of pods of a manifest, their number and labels."""
-        assessment = self.assess(root)
-        if assessment is None:
-            return
-        kinds = self.kinds(assessment)
-        for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
-            self.workloads[self._assessed[kind]] += group.known_pods
-            metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
-            self._note(spec)
-            labels = mapping(metadata.get("labels"))
-            yield kind, group.known_pods, {str(key): str(value) for key, value in labels.items()}
+                labels = {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()}
+                bare = ref.kind == "Pod"
+                for number in range(1, min(group.known_pods, _MOST_SYNTHETIC) + 1):
+                    name = ref.name if bare else f"{ref.name}-{number}"
+                    budgets = self._budgets.of(ref.namespace, labels)
+                    maker = Maker.NOBODY if bare else Maker.CONTROLLER
+                    made.append(PlayedPod(ref.namespace, name, kind, "", budgets, maker))
+        return made
 
     def _namespaces(self) -> tuple[str, ...]:
         """The namespaces in the report's order."""
@@ -579,7 +571,7 @@ class Gathering:
             found[workload.ref.namespace].append(workload)
         return tuple(sorted(found, key=lambda each: namespace_order(each, found[each])))
 
-    def _quotas(self) -> dict[str, int]:
+    def _quotas(self, namespaces: Iterable[str]) -> dict[str, int]:
         """Devices that namespaces with a quota may still claim."""
         device_class = self._settings.options.device_class
         resource = QUOTA.format(device_class=device_class)
@@ -587,7 +579,7 @@ class Gathering:
         for claim in self._cluster.claims:
             used[claim.metadata.namespace] += devices_by_class(claim_spec(claim.spec))[device_class]
         found = {}
-        for namespace in {pod.namespace for pod in self._pods}:
+        for namespace in namespaces:
             allowed = (self._store.quotas(namespace) or {}).get(resource)
             if allowed is not None:
                 found[namespace] = max(0, allowed - used[namespace])

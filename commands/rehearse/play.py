@@ -42,22 +42,30 @@ NO_FIGURES: Final = DeviceFigures(0, 0, 0, 0, 0)
 _STATIC: Final = Reason(WaitCause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DrainBudget:
-    """A PodDisruptionBudget: `most` pods may be unavailable at one time."""
-
-    name: str
-    most: int
-
-
 @dataclasses.dataclass(slots=True)
-class _Read:
-    namespace: str
+class DrainBudget:
+    """A PodDisruptionBudget.
+
+    Attributes:
+        name: namespace and name.
+        expected: pods that it counts, as its status says.
+        members: pods of the rehearsal that it counts.
+    """
+
     name: str
     spec: Mapping[str, object]
     selector: LabelSelector
     expected: int
     members: int = 0
+
+    @property
+    def most(self) -> int:
+        """Pods that may be unavailable at one time."""
+        expected = max(self.expected, self.members)
+        unavailable, available = self.spec.get("maxUnavailable"), self.spec.get("minAvailable")
+        if unavailable is not None:
+            return _scaled(unavailable, expected)
+        return max(0, expected - _scaled(available, expected)) if available is not None else expected
 
 
 class DrainBudgets:
@@ -68,7 +76,7 @@ class DrainBudgets:
     """
 
     def __init__(self) -> None:
-        self._found: list[_Read] = []
+        self.found: Final[list[DrainBudget]] = []
         self._by_namespace: dict[str, list[int]] = {}
 
     def take(self, item: Mapping[str, object]) -> None:
@@ -79,31 +87,18 @@ class DrainBudgets:
             selector = LabelSelector.model_validate(spec.get("selector"))
         except ValidationError:
             return
-        self._by_namespace.setdefault(namespace, []).append(len(self._found))
+        self._by_namespace.setdefault(namespace, []).append(len(self.found))
         wanted = expected if isinstance(expected, int) else 0
-        self._found.append(_Read(namespace, str(metadata.get("name")), spec, selector, wanted))
+        self.found.append(DrainBudget(f"{namespace}/{metadata.get('name')}", spec, selector, wanted))
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """Indices of the budgets that count a pod."""
         found = tuple(
-            number for number in self._by_namespace.get(namespace, ()) if selects(self._found[number].selector, labels)
+            number for number in self._by_namespace.get(namespace, ()) if selects(self.found[number].selector, labels)
         )
         for number in found:
-            self._found[number].members += 1
+            self.found[number].members += 1
         return found
-
-    def made(self) -> tuple[DrainBudget, ...]:
-        """All budgets. Call it after all pods."""
-        return tuple(DrainBudget(f"{each.namespace}/{each.name}", _most(each)) for each in self._found)
-
-
-def _most(budget: _Read) -> int:
-    """Pods that may be unavailable at one time."""
-    expected = max(budget.expected, budget.members)
-    unavailable, available = budget.spec.get("maxUnavailable"), budget.spec.get("minAvailable")
-    if unavailable is not None:
-        return _scaled(unavailable, expected)
-    return max(0, expected - _scaled(available, expected)) if available is not None else expected
 
 
 def _scaled(value: object, of: int) -> int:
@@ -129,7 +124,7 @@ class RehearsalScene:
     played: PlayedNodes
     pods: tuple[PlayedPod, ...]
     groups: tuple[Group, ...]
-    budgets: tuple[DrainBudget, ...] = ()
+    budgets: Sequence[DrainBudget] = ()
     namespaces: tuple[str, ...] = ()
     converting: frozenset[str] | None = None
     quotas: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -164,7 +159,7 @@ class Player:
         """Pods whose claims exist: what they are charged."""
         self._switched: set[str] = set()
         self._reserved: dict[int, str] = {}
-        self._known: dict[int, Reason] = {}
+        self._known: dict[Form, Reason] = {}
         """Why no node takes a form, since the last group began or ended to move."""
         self._groups = {group.name: group for group in scene.groups}
         self._together: defaultdict[str, list[int]] = defaultdict(list)
@@ -483,9 +478,9 @@ class Player:
 
     def _reason(self, form: Form) -> Reason:
         """Why no node takes a pod. Pods of one kind that are tried after each other get one answer."""
-        if id(form) not in self._known:
-            self._known[id(form)] = self.played.why(form)
-        return self._known[id(form)]
+        if form not in self._known:
+            self._known[form] = self.played.why(form)
+        return self._known[form]
 
     def _over_quota(self, namespace: str, charge: int) -> bool:
         allowed = self._scene.quotas.get(namespace)
