@@ -16,7 +16,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -193,15 +192,14 @@ def _settings(
 ) -> "GatheringSettings":
     from commands.rehearse.gather import GatheringSettings
 
-    chosen = load_settings(flags)
+    options, policies = load_settings(flags)
     return GatheringSettings(
-        chosen.conversion(),
-        file_policies(chosen),
+        options,
+        policies,
         past_shadow=flags.get("mode") is None,
         converting=frozenset(namespaces) if namespaces else None,
         group_label=group_label,
         pools=pools,
-        kubernetes=chosen.kubernetes_version or "",
     )
 
 

@@ -20,7 +20,7 @@ from conversion.objects import pods as pod_views
 from neuron import names
 from neuron.api.node_selection import REQUIRED
 from neuron.findings import Finding
-from runtime.json_text import json_text
+from runtime.console import json_text
 from runtime.raw_objects import identity
 from runtime.terminal import BOLD, GREEN, RED, Style, printable, wrapped
 from runtime.text import number_ranges

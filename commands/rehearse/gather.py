@@ -117,7 +117,6 @@ class GatheringSettings:
         group_label: label of node groups; empty: the known ones.
         counted_classes: DeviceClasses whose claims Kueue is known to count.
         pools: number of nodes that Karpenter pools shall have, by name.
-        kubernetes: version of the API server of files; empty: that of the newest kubelet.
     """
 
     options: ConversionOptions
@@ -127,7 +126,6 @@ class GatheringSettings:
     group_label: str = ""
     counted_classes: Collection[str] = ()
     pools: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    kubernetes: str = ""
 
     @property
     def catalogue(self) -> Catalogue:

@@ -32,7 +32,7 @@ from commands.status.lines import counted, listed
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging.matching import selects
-from policies.schema.constraints import LabelSelector
+from policies.schema.base import LabelSelector
 
 POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 _FAILS: Final = Reason(

@@ -120,7 +120,9 @@ def from_files(
     read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
     read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
     seen = gather(read, "files", now)
-    version = settings.kubernetes or max((node.kubelet for node in items(seen.nodes)), key=_numbers, default="")
+    version = settings.options.kubernetes_version or max(
+        (node.kubelet for node in items(seen.nodes)), key=_numbers, default=""
+    )
     # Files need not have all DeviceClasses: those that they have are among the facts.
     known = {kind: each for kind, each in stored(seen).items() if kind is not DEVICE_CLASS}
     store = store_of(inputs.facts, known, kubernetes=version)
