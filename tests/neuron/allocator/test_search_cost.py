@@ -152,7 +152,7 @@ def test_all_devices_of_a_ring_but_one_are_found_whichever_is_in_use(left_out: i
 class OrderedSearch(search._Search):
     """The search up to Kubernetes 1.35: every order of the devices of a request."""
 
-    def _some(self, number: int, request: Any, alternative: Any, devices: Any, start: int, left: int) -> bool:
+    def _some(self, number: int, request: Any, alternative: Any, devices: Any, _: int, left: int) -> bool:
         if left == 0:
             return self._requests(number + 1)
         for each in devices:
