@@ -337,6 +337,11 @@ def check_created(
     return found
 
 
+def check_unclaimed(pod: pods.Pod, extended_resources: Collection[str]) -> Iterable[Finding]:
+    """The same about a pod that declares no claim and names no template."""
+    return misspelt_resources(pod, extended_resources)
+
+
 def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:
     """A conversion, after the templates that policies name were checked. In shadow mode they are only reported.
 

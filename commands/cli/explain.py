@@ -228,7 +228,8 @@ def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
     if not live.policy_files:
         return None
     from commands.objects.file_policies import FilePolicies
-    from policies.files.loader import PolicyError, load
+    from policies.files.folders import PolicyError
+    from policies.files.loader import load
 
     try:
         found = load(live.policy_files, run_tests=False)

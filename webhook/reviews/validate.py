@@ -16,8 +16,7 @@ from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
-from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
-from conversion.findings.check_resources import misspelt_resources
+from conversion.decide import DecisionInputs, PodFacts, check_created, check_unclaimed, templates_of_record
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
 from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import KnownTemplates
@@ -271,7 +270,7 @@ class Validator:
         pod, keys, extended = claiming.pod, misspelt_keys_in(raw), self._conversion.extended_resources
         if pod.annotations.template is not None:
             return _decision([*check_created(claiming, _NOTHING_KNOWN, self._context, extended), *keys], "valid")
-        findings = (*misspelt_resources(pod, extended), *(keys if keys and pod.concerns_us else ()))
+        findings = (*check_unclaimed(pod, extended), *(keys if keys and pod.concerns_us else ()))
         return _decision(findings, "valid") if findings else _NOT_NEURON
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
