@@ -16,7 +16,7 @@ from neuron.api.nodes import Node
 from neuron.api.pod_groups import group_of
 from neuron.api.ultraservers import ALLOCATED, state_of
 from neuron.codes import CODES
-from runtime.text import named
+from runtime.text import counted, named
 
 SICK_FIX: Final = "Drain the node and reset or replace the device; a deleted pod gets another one."
 
@@ -122,7 +122,7 @@ def _blocked(verdicts: Sequence[NodeVerdict], evidence: Quote | None) -> Diagnos
     nodes = first.nodes[0].node if len(first.nodes) == 1 else f"{len(first.nodes)} nodes"
     detail = first.nodes[0].detail if len(first.nodes) == 1 else ""
     what = f"{first.reason} ({detail})" if detail else first.reason
-    text = f"None of {total} Neuron node{'' if total == 1 else 's'} can take it now. Closest: {nodes}: {what}."
+    text = f"None of {counted(total, 'Neuron node')} can take it now. Closest: {nodes}: {what}."
     return Diagnosis(str(first.block), PodState.WAITS, text, _FIXES.get(first.block, ""), evidence)
 
 
@@ -162,7 +162,8 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
     said = condition(facts.pod, "PodScheduled")
     evidence = condition_quote(said)
     if offering:
-        waits = f"It was not converted, and waits for {text} of a device plugin, which is on {_counted(len(offering))}."
+        on = counted(len(offering), "node")
+        waits = f"It was not converted, and waits for {text} of a device plugin, which is on {on}."
         fix = "Wait until pods there end, or convert it: " + _conversion_fix(facts)
         return Diagnosis("waits-for-device-plugin", PodState.WAITS, waits, fix, evidence)
     autoscaled = next((each for each in facts.preview.findings if each.code == "NEU903"), None)
@@ -275,7 +276,3 @@ def _template_missing(facts: DiagnosisInputs, template: str, event: Object | Non
     else:
         fix = "Create the template; the pod then goes on by itself."
     return Diagnosis("template-missing", PodState.STUCK, text, fix, evidence_of(event))
-
-
-def _counted(nodes: int) -> str:
-    return f"{nodes} node{'' if nodes == 1 else 's'}"

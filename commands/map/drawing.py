@@ -10,7 +10,7 @@ from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
 from neuron.findings import few
 from neuron.hardware.instances import Topology
 from neuron.hardware.links import TORUS_WIDTH
-from runtime.text import number_ranges
+from runtime.text import counted, number_ranges
 
 _LONGEST_ROW = 8
 _MOST_SLOTS = 64
@@ -160,7 +160,7 @@ def held(entry: LegendEntry) -> str:
     if entry.holding.whole_node:
         return "the whole node"
     devices = f"device{'' if len(entry.devices) == 1 else 's'} {ranges(entry.devices)}"
-    return f"{devices}, {entry.cores} core{'' if entry.cores == 1 else 's'}" if entry.cores else devices
+    return f"{devices}, {counted(entry.cores, 'core')}" if entry.cores else devices
 
 
 def users(holding: HeldDevice, most: int = 3) -> str:

@@ -15,7 +15,7 @@ from commands.rehearse import render_text as tables
 from commands.rehearse.model import NodeShot, Rehearsal, Step
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.tables import names
-from commands.status.lines import counted
+from runtime.text import counted
 
 _PACKAGE: Final = "commands.rehearse"
 _MOST_WAITING: Final = 200

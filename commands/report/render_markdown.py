@@ -7,7 +7,7 @@ from typing import Final
 from commands.report import tables
 from commands.report.model import Report, Topic, topics
 from commands.report.tables import Table
-from commands.status.lines import counted
+from runtime.text import counted
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|~#!&@$]|:(?=//)|(?<=www)\.)")
 """Characters that could begin markup or a link; names in a cluster are chosen by tenants."""

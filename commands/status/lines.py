@@ -52,10 +52,6 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     return few(sorted(names), most)
 
 
-def counted(number: int, word: str, plural: str = "") -> str:
-    return f"{number} {word if number == 1 else plural or word + 's'}"
-
-
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
 ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}
 _COLOURS: Final = {CheckResult.WELL: 32, CheckResult.NOTE: 33, CheckResult.WRONG: 31, CheckResult.UNKNOWN: 36}

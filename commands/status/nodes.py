@@ -7,7 +7,7 @@ from typing import Final
 from checks.words import unread_keys
 from commands.cluster.reader import Object, Unseen
 from commands.devices.devices import fault_text
-from commands.status.lines import CheckResult, StatusLine, counted, listed
+from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import StatusSnapshot
 from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
@@ -17,7 +17,7 @@ from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
 from neuron.hardware.instances import Catalogue
 from neuron.known_faults import Component, KnownFault, Withheld, of, parse
-from runtime.text import cited, named
+from runtime.text import cited, counted, named
 
 NODES: Final = "nodes"
 
