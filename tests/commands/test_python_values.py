@@ -9,9 +9,8 @@ from typing import Any, Final
 import orjson
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 from webhook.server import settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -59,7 +58,7 @@ def test_messages_about_a_field_of_another_type(tmp_path: Path, name: str, comma
         for at, path in enumerate(leaves(whole)):
             for odd in ("null", "true", "list", "object"):
                 (tmp_path / f"{number}-{at}-{odd}.json").write_bytes(orjson.dumps(changed(whole, path, ODD[odd])))
-    result = CliRunner().invoke(main, [command, str(tmp_path)])
+    result = invoke(command, tmp_path)
     assert result.exit_code == 1
     told = result.stderr if command == "convert" else result.output
     assert [line for line in told.splitlines() if _PYTHON.search(line)] == []

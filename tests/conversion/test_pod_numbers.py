@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.cli.main import main
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES
 from policies.judging.subjects import of_object
+from tests.support.invoking import invoke
 
 
 def template(devices: int = 16, **spec: Any) -> dict[str, Any]:
@@ -332,10 +331,10 @@ def test_commands_count_workloads(tmp_path: Path) -> None:
         "spec": {"template": template()},
     }
     (tmp_path / "d.yaml").write_text(json.dumps(manifest), encoding="utf-8")
-    tested = CliRunner().invoke(main, ["policy", "test", str(tmp_path / "policies")])
+    tested = invoke("policy", "test", tmp_path / "policies")
     assert tested.output.endswith("2 cases, 0 failed.\n")
     flags = ["--policies", str(tmp_path / "policies"), "-f", str(tmp_path / "d.yaml")]
     for command in (["policy", "explain"], ["validate"]):
-        result = CliRunner().invoke(main, [*command, *flags])
+        result = invoke(*command, *flags)
         assert result.exit_code == 1, result.output
         assert "too many" in result.output

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from cluster.kinds.replicas import LABELS
-from commands.cli.main import main
 from neuron import names
 from neuron.codes import CODES
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, pod
 from tests.support.fake_api import FakeApi, answer
+from tests.support.invoking import invoke
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -76,7 +76,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def explain(*arguments: object, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["explain", *map(str, arguments)], input=stdin)
+    return invoke("explain", *arguments, stdin=stdin)
 
 
 def deployment(*arguments: str, volumes: list[Object] | None = None) -> Object:
@@ -495,7 +495,7 @@ def test_a_cluster_that_does_not_answer_ends_with_2(kubeconfig: Path, file: Path
 
 @pytest.mark.parametrize("word", ["NEU105", "neu105"])
 def test_a_code_is_explained_with_the_texts_of_the_book(word: str) -> None:
-    result = CliRunner().invoke(main, ["explain", word, "NEU216"])
+    result = invoke("explain", word, "NEU216")
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     for code in ("NEU105", "NEU216"):
@@ -508,7 +508,7 @@ def test_a_code_is_explained_with_the_texts_of_the_book(word: str) -> None:
     ("word", "near"), [("NEU1055", "NEU105"), ("NEU0", "NEU"), ("NEU999999999999", "none")], ids=str
 )
 def test_an_unknown_code_is_named_with_codes_like_it(word: str, near: str) -> None:
-    result = CliRunner().invoke(main, ["explain", word])
+    result = invoke("explain", word)
     assert result.exit_code == 2
     assert f"{word} is no code of neuron-dra. Codes like it: " in " ".join(result.stderr.split())
     assert near in result.stderr

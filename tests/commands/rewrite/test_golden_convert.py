@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 from tests.support.trainium import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2] / "golden" / "convert"
@@ -18,7 +17,7 @@ def converted(case: str, *arguments: str, text: str | None = None) -> tuple[str,
     """Standard output, and the messages with the exit code as their last line."""
     given = (ROOT / case / "input.yaml").read_text() if text is None else text
     options = ("convert", "--families", "trn2", "--strict", "-f", "-")
-    done = CliRunner().invoke(main, [*options, *arguments], input=given, env=ENVIRONMENT)
+    done = invoke(*options, *arguments, stdin=given, environment=ENVIRONMENT)
     return done.stdout, f"{done.stderr.replace('<stdin>', 'input.yaml')}exit {done.exit_code}\n"
 
 
@@ -53,7 +52,7 @@ def test_claims_templates_and_classes_are_written_as_v1(case: str) -> None:
 @pytest.mark.parametrize("case", [each for each in CASES if "left" in (ROOT / each / "expected.txt").read_text()])
 def test_unconverted_objects_fail_only_a_strict_run(case: str) -> None:
     given = (ROOT / case / "input.yaml").read_text()
-    done = CliRunner().invoke(main, ["convert", "--families", "trn2", "-f", "-"], input=given, env=ENVIRONMENT)
+    done = invoke("convert", "--families", "trn2", "-f", "-", stdin=given, environment=ENVIRONMENT)
     assert done.exit_code == 0
     assert "--strict" not in done.stderr
 

@@ -28,7 +28,7 @@ def text(fields: dict[str, Any], name: str = "change", *, binding: dict[str, Any
     return yaml.safe_dump_all([made, bound])
 
 
-def run(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
+def mutated(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
     subject = dataclasses.replace(of_object(data, context.pop("namespace_object", None)), **context)
     mutating = Mutating(loaded(*texts).mutating, subject, time.monotonic)
     after = mutating.again(mutating.first(), changed=False)
@@ -37,7 +37,7 @@ def run(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated
 
 def test_a_policy_changes_the_object_and_not_the_original() -> None:
     before = yaml.safe_dump(POD)
-    after, (result,) = run(text(json_patch(LABEL)))
+    after, (result,) = mutated(text(json_patch(LABEL)))
     assert difference(POD, after) == ({"op": "add", "path": "/metadata/labels/team", "value": "a"},)
     assert (result.outcome, yaml.safe_dump(POD)) == ("changed", before)
 
@@ -45,7 +45,7 @@ def test_a_policy_changes_the_object_and_not_the_original() -> None:
 def test_policies_run_by_name_and_see_what_the_others_made() -> None:
     first = text(json_patch(LABEL), "a-first")
     copied = "[JSONPatch{op: 'add', path: '/metadata/labels/copy', value: object.metadata.labels.team}]"
-    after, results = run(text(json_patch(copied), "b-second"), first)
+    after, results = mutated(text(json_patch(copied), "b-second"), first)
     assert [each.rule.name for each in results] == ["a-first", "b-second"]
     assert after["metadata"]["labels"]["copy"] == "a"
 
@@ -60,7 +60,7 @@ def test_rules_and_selectors_match_the_object_as_it_was_sent() -> None:
             for each in yaml.safe_load_all(text(json_patch(LABEL), "b"))
         ]
     )  # fmt: skip
-    after, _ = run(moved, selecting)
+    after, _ = mutated(moved, selecting)
     assert after["metadata"]["labels"] == {"app": "other", "team": "a"}
 
 
@@ -72,17 +72,17 @@ def test_a_policy_runs_once_for_each_binding_and_parameter_object() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each, "namespace": "team-a", "labels": {"for": "it"}}, "data": {"v": each}}  # noqa: E501
         for each in ("one", "two")
     )  # fmt: skip
-    after, results = run(text(fields, binding={"paramRef": ref}), maps)
+    after, results = mutated(text(fields, binding={"paramRef": ref}), maps)
     assert after["metadata"]["labels"] == {"app": "train", "one": "one", "two": "two"}
     assert [each.params and each.params["data"] for each in results] == [{"v": "one"}, {"v": "two"}]
-    _, (missing,) = run(text(fields, binding={"paramRef": ref}))
+    _, (missing,) = mutated(text(fields, binding={"paramRef": ref}))
     assert (missing.denies, str(missing.failures[0])[:38]) == (True, "failed to configure binding: no params")
 
 
 @pytest.mark.parametrize(("failing", "denies"), [("Fail", True), ("Ignore", False)])
 def test_a_failure_leaves_the_change_out_and_the_others_run(failing: str, denies: bool) -> None:
     fields = json_patch("[JSONPatch{op: 'remove', path: '/x'}]", LABEL, failurePolicy=failing)
-    after, (result,) = run(text(fields))
+    after, (result,) = mutated(text(fields))
     assert after["metadata"]["labels"]["team"] == "a"
     assert (result.outcome, result.denies) == ("failed", denies)
     assert str(result.failures[0]) == "mutations[0] (JSONPatch) failed: at '/x': there is no key 'x' to remove"
@@ -90,10 +90,10 @@ def test_a_failure_leaves_the_change_out_and_the_others_run(failing: str, denies
 
 def test_an_object_that_is_none_of_its_kind_is_refused_whatever_the_failure_policy_says() -> None:
     fields = json_patch("[JSONPatch{op: 'add', path: '/spec/contaners', value: 'x'}]", failurePolicy="Ignore")
-    _, (result,) = run(text(fields))
+    _, (result,) = mutated(text(fields))
     assert result.denies
     assert "PodSpec has no field 'contaners'. Did you mean 'containers'?" in str(result.failures[0])
-    _, (other,) = run(text(json_patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Job'}]")))
+    _, (other,) = mutated(text(json_patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Job'}]")))
     assert "a patch cannot change apiVersion and kind of the object" in str(other.failures[0])
 
 
@@ -103,7 +103,7 @@ def test_a_policy_that_asks_runs_again_and_others_do_not() -> None:
     )
     once = text(json_patch(counting % ("once", "once")), "a")
     twice = text(json_patch(counting % ("twice", "twice"), reinvocationPolicy="IfNeeded"), "b")
-    after, results = run(once, twice)
+    after, results = mutated(once, twice)
     assert after["metadata"]["labels"] == {"app": "train", "once": "i", "twice": "ii"}
     assert [each.again for each in results] == [False, False, True]
 
@@ -123,7 +123,7 @@ def test_a_claim_of_another_version_is_changed_in_the_version_of_the_policy() ->
     fields = configuration("Object{metadata: Object.metadata{labels: {'request': object.spec.devices.requests[0].exactly.deviceClassName}}}")  # fmt: skip # noqa: E501
     made = text(fields).replace("- configmaps", "- configmaps").replace("apiGroups:\n      - apps", "apiGroups:\n      - resource.k8s.io").replace("- deployments", "- resourceclaims")  # fmt: skip # noqa: E501
     claim = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": [{"name": "n", "deviceClassName": "neuron.aws.com"}]}}}  # fmt: skip # noqa: E501
-    after, _ = run(made, data=claim)
+    after, _ = mutated(made, data=claim)
     assert after == {**claim, "metadata": {**claim["metadata"], "labels": {"request": "neuron.aws.com"}}}
 
 
@@ -146,7 +146,7 @@ def test_the_time_limit() -> None:
     ],
 )  # fmt: skip
 def test_values_without_json(expression: str, message: str) -> None:
-    _, (result,) = run(text(json_patch(expression)))
+    _, (result,) = mutated(text(json_patch(expression)))
     assert message in str(result.failures[0])
 
 
@@ -156,7 +156,7 @@ def test_values_that_double_are_bounded() -> None:
         {"name": f"v{at}", "expression": f"[{', '.join([f'variables.v{at - 1}'] * 4)}]"} for at in range(1, 30)
     ]
     fields = json_patch("[JSONPatch{op: 'add', path: '/spec/affinity', value: variables.v29}]", variables=declared)
-    _, (result,) = run(text(fields))
+    _, (result,) = mutated(text(fields))
     assert "the expression returned more than" in str(result.failures[0])
 
 
@@ -164,7 +164,7 @@ def test_values_that_double_are_bounded() -> None:
 def test_no_policy_raises_and_the_difference_is_a_patch(case: str) -> None:
     fields = {**CASES, **generated(40, 7)}[case]
     for data in objects(case, "team-a").values():
-        after, _ = run(yaml.safe_dump_all(policy(case, fields)), data=data)
+        after, _ = mutated(yaml.safe_dump_all(policy(case, fields)), data=data)
         difference(data, after)
 
 
