@@ -9,7 +9,7 @@ from click.testing import Result
 from commands.prune.decide import read_generated
 from neuron.api.fields import mapping
 from policies.files.loader import load
-from tests.policies.files.test_claim_templates import policy
+from tests.policies.files.test_claim_templates import template_policy
 from tests.support.invoking import invoke
 
 PODS = """
@@ -35,7 +35,7 @@ spec:
 
 def run_on_pods(folder: Path, *argv: str, name: str = "xl-trn2", request: str = "r") -> Result:
     (folder / "policies").mkdir(exist_ok=True)
-    (folder / "policies/xl.yaml").write_text(policy())
+    (folder / "policies/xl.yaml").write_text(template_policy())
     (folder / "pods.yaml").write_text(PODS.replace("NAME", name).replace("REQUEST", request))
     arguments = [*argv, "-f", str(folder / "pods.yaml"), "--policies", str(folder / "policies")]
     return invoke(*arguments)
@@ -86,7 +86,7 @@ def test_policy_check_and_test_know_the_kind(tmp_path: Path) -> None:
 
 
 def test_prune_removes_a_template_that_only_the_webhook_wrote() -> None:
-    (rule,) = load({"xl.yaml": policy().encode()}).templates
+    (rule,) = load({"xl.yaml": template_policy().encode()}).templates
     made = rule.template.manifest("team-a")
     metadata = {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     fields = [{"manager": "neuron-dra"}]

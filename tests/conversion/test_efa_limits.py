@@ -25,7 +25,7 @@ RECORD = "neuron.aws.com/converted-from"
 TEMPLATES = "[{demand: {devices: 4}, name: four}]"
 
 
-def policies(efa: str = "efa: {}", **spec: str) -> Any:
+def efa_policies(efa: str = "efa: {}", **spec: str) -> Any:
     lines = [f"  {key}: {value}\n" for key, value in spec.items()]
     text = (
         "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: fabric}\n"
@@ -34,8 +34,8 @@ def policies(efa: str = "efa: {}", **spec: str) -> Any:
     return load({"p.yaml": text.encode()})
 
 
-ON = policies(families="[trn2]")
-OFF = policies("mode: convert", families="[trn2]")
+ON = efa_policies(families="[trn2]")
+OFF = efa_policies("mode: convert", families="[trn2]")
 
 
 def with_efa(made: dict[str, Any], limit: Any = "4", request: Any = None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_the_limit_becomes_a_request_of_the_same_claim() -> None:
 
 
 def test_the_policy_may_name_the_class() -> None:
-    decision = decide(pod(with_efa(container(neuron="4"))), policies("efa: {deviceClass: net.example}"))
+    decision = decide(pod(with_efa(container(neuron="4"))), efa_policies("efa: {deviceClass: net.example}"))
     assert efa_of(decision)["deviceClassName"] == "net.example"
 
 
@@ -140,7 +140,7 @@ def test_pods_without_neuron_are_not_touched() -> None:
 
 
 def test_templates_of_the_policy_serve_pods_without_efa_only() -> None:
-    rules = policies(families="[trn2]", templates=TEMPLATES)
+    rules = efa_policies(families="[trn2]", templates=TEMPLATES)
     assert decide(pod(container(neuron="4")), rules).reason == "mapped-template"  # it does not exist
     assert efa_of(decide(pod(with_efa(container(neuron="4"))), rules))["count"] == 4
 
@@ -165,7 +165,7 @@ def test_the_class_is_that_of_the_policy_and_never_that_of_the_record() -> None:
 
 
 def test_a_later_policy_with_another_class_is_followed() -> None:
-    decision = decide(converted_with_efa(), policies("efa: {deviceClass: net.example}", families="[trn2]"))
+    decision = decide(converted_with_efa(), efa_policies("efa: {deviceClass: net.example}", families="[trn2]"))
     assert efa_of(decision)["deviceClassName"] == "net.example"
 
 

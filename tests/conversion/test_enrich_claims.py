@@ -20,6 +20,7 @@ from tests.conversion.test_convert_pods import converted
 from tests.conversion.test_convert_pods import decide as decide_pod
 from tests.support.clusters import FakeCluster, mutator
 from tests.support.manifests import container, pod
+from tests.support.neuron_policies import neuron_policy
 from tests.support.validation import decide as validated
 from tests.support.validation import flattened, review
 from webhook.reviews import mutate
@@ -168,9 +169,8 @@ def test_an_enriched_claim_has_no_findings() -> None:
 # --- who asks for it ----------------------------------------------------------------------------------------------
 
 
-def policy(**spec: Any) -> PolicySet:
-    body = {"apiVersion": "policy.neuron.aws.com/v1alpha1", "kind": "ConversionPolicy", "metadata": {"name": "p"}}
-    return load({"p.json": json.dumps({**body, "spec": {"order": 1, **spec}}).encode()})
+def conversion_policy(**spec: Any) -> PolicySet:
+    return load({"p.json": neuron_policy("ConversionPolicy", **spec)})
 
 
 def namespace(value: str) -> FakeCluster:
@@ -191,7 +191,7 @@ def namespace(value: str) -> FakeCluster:
 def test_the_first_that_is_set_counts(own: str | None, of_namespace: str | None, by_policy: bool, outcome: str) -> None:
     item = claim(request("gpus", 4), annotations=None if own is None else {names.ANNOTATION_ENRICH: own})
     cluster = None if of_namespace is None else namespace(of_namespace)
-    policies = policy(enrichesClaims=True) if by_policy else PolicySet()
+    policies = conversion_policy(enrichesClaims=True) if by_policy else PolicySet()
     assert decide(item, cluster=cluster, policies=policies).outcome == outcome
 
 
@@ -208,7 +208,7 @@ def test_a_policy_matches_a_claim_as_a_pod_with_its_labels_and_count() -> None:
         "objectSelector": {"matchLabels": {"team": "ml"}},
         "conditions": [{"name": "large", "expression": "neuron.devices >= 4"}],
     }
-    policies = policy(enrichesClaims=True, match=match, families=["trn1"])
+    policies = conversion_policy(enrichesClaims=True, match=match, families=["trn1"])
     item = claim(*(request(f"gpu-{number}") for number in range(4)), annotations=None)
     assert decide(item, policies=policies).outcome == "unchanged"
     item["metadata"]["labels"] = {"team": "ml"}

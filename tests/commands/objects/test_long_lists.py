@@ -21,6 +21,7 @@ from commands.validate.check_files import FileContext
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources
 from tests.support.trainium import trainium
+from tests.support.trees import places
 from tests.support.validating_files import validate_sources
 
 WORDS = st.sampled_from(
@@ -231,17 +232,9 @@ def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent:
     except ValueError:
         return
     assert root is not None
-    for path in paths(json.loads(text)):
+    for path in places(json.loads(text)):
         for each in (path, (*path, "none"), (*path, 9), tuple(map(str, path))):
             assert _locate_json(text, each) == _locate(root, each)
-
-
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    yield path
-    for step, inner in (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    ):
-        yield from paths(inner, (*path, step))
 
 
 @pytest.mark.parametrize("form", ["one line", "indented", "yaml"])

@@ -54,7 +54,7 @@ def converted(*objects: Any) -> list[str]:
     return [line for line in found if "NEU232" in line]
 
 
-def policies(spec: str) -> FilePolicies:
+def conversion_policies(spec: str) -> FilePolicies:
     policy = (
         f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
     )
@@ -122,7 +122,7 @@ class TestPolicies:
         return convert_sources([source("m.yaml", text(*objects))], Settings(trainium(), found))
 
     def test_a_mode_for_queued_pods(self) -> None:
-        off = policies("{order: 1, queued: {mode: off}}")
+        off = conversion_policies("{order: 1, queued: {mode: off}}")
         plain = {**QUEUED, "metadata": {"name": "q"}}
         conversion = self.convert(off, QUEUED, plain)
         assert [change.rewrites for _, change in conversion.changes] == [False, True]
@@ -131,12 +131,12 @@ class TestPolicies:
         ]
 
     def test_kueue_copies_the_label_of_a_deployment_to_its_pods(self) -> None:
-        off = policies("{order: 1, queued: {mode: off}}")
+        off = conversion_policies("{order: 1, queued: {mode: off}}")
         changes = self.convert(off, workload("apps/v1", "Deployment"), workload("batch/v1", "Job")).changes
         assert [change.rewrites for _, change in changes] == [False, True]
 
     def test_a_policy_that_converts_them_silences_the_warning_if_the_claim_has_no_alternatives(self) -> None:
-        found = policies("{order: 1, queued: {mode: convert}}")
+        found = conversion_policies("{order: 1, queued: {mode: convert}}")
         assert validated(QUEUED, policies=found) == []
         consecutive = {
             **QUEUED,

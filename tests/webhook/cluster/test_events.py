@@ -1,7 +1,6 @@
 """Events about refusals: their object, their rate, and failed writes."""
 
 import asyncio
-import contextlib
 import datetime as dt
 import itertools
 import json
@@ -22,6 +21,7 @@ from runtime.api_errors import StatusError, UnreachableError
 from runtime.api_transport import Connection
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up
+from tests.support.generated import connected
 from tests.support.serving import Answering
 from webhook.cluster.events import (
     BURST,
@@ -79,20 +79,6 @@ class Bench:
 
     def event(self, number: int, namespace: str = "team-a") -> Any:
         return self.api.get("events", f"neuron-dra.t{number}", namespace)
-
-
-@contextlib.asynccontextmanager
-async def connected(api: FakeApi) -> AsyncIterator[Connection]:
-    from kubernetes.aio.client.configuration import Configuration
-
-    async def load() -> Configuration:
-        return Configuration(host=api.url)
-
-    connection = await Connection.open(load)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def api() -> AsyncIterator[FakeApi]:
         yield api
 
 
-def policies(resource: str) -> PolicySet:
+def policies_about(resource: str) -> PolicySet:
     text = policy("validations: [{expression: 'true'}]", name=resource.strip("'*") or "all")
     return loaded(text.replace(EVERY % "pods", EVERY % resource))
 
@@ -89,9 +89,9 @@ async def following(
 
 async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: resources(api) == ["services"])
-        bench.held.current = policies("namespaces")
+        bench.held.current = policies_about("namespaces")
         await eventually(lambda: resources(api) == ["namespaces"])
         bench.held.current = PolicySet()
         await eventually(lambda: resources(api) == [])
@@ -101,7 +101,7 @@ async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
 
 async def test_correct_rules_are_not_written_again(api: FakeApi) -> None:
     put(api, "services")
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bench.entry._agreed_since is not None)
         await asyncio.sleep(0.1)
     assert api.calls("patch", PLURAL) == []
@@ -109,7 +109,10 @@ async def test_correct_rules_are_not_written_again(api: FakeApi) -> None:
 
 async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("services")) as one, following(api, policies("namespaces"), "pod-2") as two:
+    async with (
+        following(api, policies_about("services")) as one,
+        following(api, policies_about("namespaces"), "pod-2") as two,
+    ):
         await eventually(lambda: resources(api) == ["namespaces", "services"])
         await eventually(lambda: len(one.leases.living()) == 2 and len(two.leases.living()) == 2)
         await asyncio.sleep(0.2)
@@ -122,7 +125,7 @@ async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi)
 
 async def test_rules_of_a_replica_that_is_gone_are_removed(api: FakeApi) -> None:
     put(api, "services", "namespaces")
-    async with following(api, policies("services"), settle=0.0) as bench:
+    async with following(api, policies_about("services"), settle=0.0) as bench:
         other = lease_body("gone", ReplicaStatus(policies="other"), bench.leases._server.now())
         other["metadata"]["namespace"] = NAMESPACE
         api.put("leases", other)
@@ -134,7 +137,7 @@ async def test_rules_of_a_replica_that_is_gone_are_removed(api: FakeApi) -> None
 async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
     put(api)
     api.fault("patch", PLURAL, answer(409, "Conflict", "the object has been modified"))
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: resources(api) == ["services"])
         await eventually(lambda: bench.entry.writes == 1)
         assert bench.entry.check() == (True, "")
@@ -143,7 +146,7 @@ async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
 async def test_a_missing_right_is_named(api: FakeApi) -> None:
     put(api)
     api.forbid("patch", PLURAL, "admissionregistration.k8s.io")
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         ready, detail = bench.entry.check()
     assert ready
@@ -157,7 +160,7 @@ async def test_a_missing_right_is_named(api: FakeApi) -> None:
 async def test_a_missing_webhook_entry_is_reported(api: FakeApi, name: str | None, what: str) -> None:
     if name is not None:
         put(api, name=name)
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         assert bench.entry.check()[1] == (
             f"validatingwebhookconfigurations neuron-dra: there is no {what}, so requests that only policies need"
@@ -167,7 +170,7 @@ async def test_a_missing_webhook_entry_is_reported(api: FakeApi, name: str | Non
 
 async def test_rules_that_are_left_out_are_reported(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("'*'")) as bench:
+    async with following(api, policies_about("'*'")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         assert bench.entry.check()[1].startswith("policy 'all' matches CREATE of every resource: no rule is made")
         await eventually(lambda: bench.entry._agreed_since is not None)

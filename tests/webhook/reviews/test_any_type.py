@@ -89,7 +89,7 @@ def workload() -> Any:
     }
 
 
-def review(policies: PolicySet, manifest: Any, *args: Any, **fields: Any) -> Decision:
+def reviewed_with(policies: PolicySet, manifest: Any, *args: Any, **fields: Any) -> Decision:
     return asyncio.run(mutator(policies=policies).review(request(manifest, *args, **fields)))
 
 
@@ -98,7 +98,7 @@ def patched(manifest: Any, decision: Decision) -> Any:
     return jsonpatch.apply_patch(json.loads(json.dumps(manifest)), copy.deepcopy(list(decision.patch)))
 
 
-CREATED = patched(rich(), review(POLICIES, rich()))
+CREATED = patched(rich(), reviewed_with(POLICIES, rich()))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -162,12 +162,12 @@ def changed(value: Any) -> st.SearchStrategy[Any]:
 
 def holds_for_creation(policies: PolicySet, manifest: Any, **fields: Any) -> None:
     """The review is answered, the patch applies, and a second pass does not change the result."""
-    decision = review(policies, manifest, **fields)
+    decision = reviewed_with(policies, manifest, **fields)
     result = patched(manifest, decision)
     if not decision.allowed:
         assert all(error.code.startswith("NEU") for error in decision.errors)
         return
-    again = review(policies, result, **fields)
+    again = reviewed_with(policies, result, **fields)
     assert again.allowed, (decision, again)
     assert patched(result, again) == result
 
@@ -207,10 +207,10 @@ def test_leader_worker_sets_that_are_created(policies: PolicySet, manifest: Any)
 @RELAXED
 @given(new=changed(rich()) | changed(CREATED) | st.just(rich()), old=changed(CREATED) | st.just(CREATED))
 def test_pods_that_are_updated(policies: PolicySet, new: Any, old: Any) -> None:
-    decision = review(policies, new, "UPDATE", old)
+    decision = reviewed_with(policies, new, "UPDATE", old)
     result = patched(new, decision)
     if decision.allowed:
-        again = review(policies, result, "UPDATE", old)
+        again = reviewed_with(policies, result, "UPDATE", old)
         assert again.allowed
         assert patched(result, again) == result
 
@@ -228,7 +228,7 @@ def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any,
     except (KeyError, TypeError):
         return
     holds_for_creation(policies, forged)
-    review(policies, rich(), "UPDATE", forged)
+    reviewed_with(policies, rich(), "UPDATE", forged)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "x", [], [{}], None])
@@ -236,5 +236,5 @@ def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any,
 def test_an_object_of_another_json_type_is_answered(kind: str, value: Any) -> None:
     fields = LWS if kind == "LeaderWorkerSet" else {}
     for operation in ("CREATE", "UPDATE"):
-        decision = review(POLICIES, value, operation, CREATED, **fields)
+        decision = reviewed_with(POLICIES, value, operation, CREATED, **fields)
         assert {error.code for error in decision.errors} <= {"NEU114"}

@@ -15,7 +15,7 @@ from neuron.findings import Finding
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
 from policies.judging.policy_set import PolicySet
-from tests.policies.files.test_claim_templates import policy
+from tests.policies.files.test_claim_templates import template_policy
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.reviews.early_templates import EarlyTemplates
@@ -27,7 +27,7 @@ VERSION = "neuron.aws.com/template-version"
 
 def policies(condition: str = "true", failure: str = "") -> PolicySet:
     """`xl-trn2` for the namespaces `team-*`."""
-    text = policy(version=3) + MATCH.replace("CONDITION", f'"{condition}"') + failure
+    text = template_policy(version=3) + MATCH.replace("CONDITION", f'"{condition}"') + failure
     return load({"p.yaml": text.encode()})
 
 
@@ -254,7 +254,7 @@ spec:
 
 @pytest.mark.parametrize("labels", [None, {}, {"b": "c"}])
 def test_a_pod_that_asks_by_annotation_gets_the_hints_of_policies(labels: dict[str, str] | None) -> None:
-    found = load({"p.yaml": policy(version=3).encode(), "h.yaml": HINTS.encode()})
+    found = load({"p.yaml": template_policy(version=3).encode(), "h.yaml": HINTS.encode()})
     manifest = asking()
     manifest["metadata"].pop("labels", None)
     if labels is not None:

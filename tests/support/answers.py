@@ -1,0 +1,31 @@
+"""An API server with prepared answers, in place of a connection."""
+
+import json
+from typing import Any
+
+
+class PreparedAnswers:
+    """Gives these answers in turn; the last one repeats. Bytes are sent as they are, other values as JSON.
+
+    Attributes:
+        asked: method and path of each request.
+        members: what else each request had.
+    """
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str]] = []
+        self.members: list[dict[str, Any]] = []
+
+    async def request(self, method: str, path: str, **members: Any) -> bytes:
+        """An answer, or an exception that is one."""
+        self.asked.append((method, path))
+        self.members.append(members)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    def stream(self, path: str, **_: Any) -> Any:
+        """Nothing is watched."""
+        raise AssertionError(path)
