@@ -16,8 +16,8 @@ from msgspec import structs
 
 from checks.claims.configs import decode_parameters
 from checks.claims.judging import ClaimContext
-from checks.words.keys import misspelt_keys
-from checks.workloads.pod_groups import check_member, check_missing
+from checks.words import misspelt_keys
+from checks.workloads import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.claims.templates import KIND
@@ -48,8 +48,6 @@ decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
 EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
 """What `enrichable_claim` reads."""
-check_names = misspelt_resources
-"""The findings about a pod that declares no claim: the API server has checked what its containers refer to."""
 templates_of_record = computed_templates
 """The templates that conversion makes for what the record of a pod states."""
 
@@ -337,6 +335,11 @@ def check_created(
         declared = {name for _, kind, name in claiming.names if kind == KIND}
         found += () if named_templates.wanted(annotation)[1] in declared else (named_templates.not_made(annotation),)
     return found
+
+
+def check_unclaimed(pod: pods.Pod, extended_resources: Collection[str]) -> Iterable[Finding]:
+    """The same about a pod that declares no claim and names no template."""
+    return misspelt_resources(pod, extended_resources)
 
 
 def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:

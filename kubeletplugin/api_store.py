@@ -16,10 +16,8 @@ from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime import raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
-from runtime.api_server import RESOURCE_GROUP, Collection, Resource
+from runtime.api_server import APPLY, JSON, RESOURCE_GROUP, Collection, Resource, kubernetes_version, served_versions
 from runtime.api_transport import Connection, load_configuration
-from runtime.media_types import APPLY, JSON
-from runtime.served_versions import kubernetes_version, served_versions
 from runtime.text import cited
 from runtime.watching import Timing, Watching
 

@@ -1,23 +1,38 @@
-"""How tasks wait: for the next change of a value, after a failure, and after a write that another writer may undo."""
+"""The clock, and how tasks wait: for the next change of a value, after a failure, and after a write."""
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from kubeletplugin.clock import Clock
 from kubeletplugin.ports import KubeError
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 SPREAD: Final = 5.0
 """Seconds. A server that ends cuts the watches of all nodes at once; they come back within this time, not together."""
 QUIET: Final = 60.0
 """Seconds after which a task looks again without a change, and a write is not a repetition of the last one."""
-
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
+
+
+class Clock:
+    """The system's time; tests replace it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds of a monotonic clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 class Changing:

@@ -10,19 +10,17 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover.core_use import CoresUse, CoreUse
-from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name
+from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name, physical_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
-from kubeletplugin.discover.sharing import physical_cores
 from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
-from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
 from kubeletplugin.prepare.preparer import Preparer
-from kubeletplugin.prepare.usage import Usage
+from kubeletplugin.prepare.usage import NoKubeletError, Usage, UsedDevice
 
 INTERVAL: Final = 15.0
 """Seconds."""

@@ -15,26 +15,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin import api_store
-from kubeletplugin.checks.containers import ContainerLooks
-from kubeletplugin.checks.node_checks import NodeReader, node_info
+from kubeletplugin.changes import Clock
+from kubeletplugin.checks.node_checks import ContainerLooks, NodeReader, node_info
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
-from kubeletplugin.claim_files import Folder
-from kubeletplugin.clock import Clock
-from kubeletplugin.discover.catalogues import Catalogues
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.discover.own_node import OwnNode
-from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.node_facts import Catalogues
+from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
-from kubeletplugin.prepare.metadata_files import FOLDER
-from kubeletplugin.prepare.pod_resources import PodResources
-from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.prepare.metadata import FOLDER
+from kubeletplugin.prepare.usage import NodeUsage, PodResources
+from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.version import driver_version
 from runtime.api_errors import ClusterUnavailableError
 
 _MOST_FILES: Final = 4000

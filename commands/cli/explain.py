@@ -18,7 +18,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     is_manifest,
     kustomize_option,
     load_settings,
@@ -97,9 +96,8 @@ def explain(
     filenames = (*filenames, *files)
     if not names and not filenames and not directories:
         raise click.UsageError("Name a pod or a workload (pod/NAME, deployment/NAME), or files, or a code (NEU105).")
-    chosen = load_settings(flags)
+    options, policies = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
-    policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
     from commands.explain import render
     from commands.objects.manifest_files import read_sources
@@ -109,7 +107,7 @@ def explain(
     inputs = read_sources([*filenames, *built(directories)], here, command="explain")
     for fault in inputs.faults:
         say(str(fault))
-    run = _Run(chosen.conversion(), given, policies, inputs.sources)
+    run = _Run(options, given, policies, inputs.sources)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if inputs.sources and not names and not found:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
-from commands.cli.inputs import file_policies, load_settings, names_file, setting_options
+from commands.cli.inputs import load_settings, names_file, setting_options
 from commands.cli.streams import output_option, say, write
 from neuron.names import NEURON_TAINT_KEY
 from runtime import console
@@ -142,7 +142,7 @@ def map(  # noqa: A001 - the command's name
 
 def _catalogue(policies: str | None) -> "Catalogue | None":
     """The instance types of policy files; None without any."""
-    found = file_policies(load_settings({"policies": policies}))
+    _, found = load_settings({"policies": policies})
     return found.catalogue if found is not None else None
 
 

@@ -3,8 +3,9 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,7 +16,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -29,21 +29,35 @@ if TYPE_CHECKING:
     from commands.rehearse.model import Rehearsal
     from commands.report.file_inputs import FileInputs
     from commands.report.inventory import Found
-    from webhook.server.settings import WebhookSettings
+    from conversion.asks.conversion_context import ConversionOptions
 
 _COLUMNS: Final = 100
-_MOST_SPARES: Final = 1000
+_MOST_NODES: Final = 1000
 
 
 def _spare(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for value in values:
-        kind, separator, count = value.partition("=")
-        number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
-        if not kind or not separator or not 0 < number <= _MOST_SPARES:
+        kind, number = _number(value)
+        if number < 1:
             raise click.BadParameter(f"{value[:100]!r} is not TYPE=N, such as trn2.48xlarge=1, with N from 1 to 1000")
         found[kind] = found.get(kind, 0) + number
     return found
+
+
+def _pool(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    found = dict(map(_number, values))
+    for value in values:
+        if _number(value)[1] < 0:
+            raise click.BadParameter(f"{value[:100]!r} is not NAME=N, such as neuron-pool=4, with N from 0 to 1000")
+    return found
+
+
+def _number(value: str) -> tuple[str, int]:
+    """A name and the number of nodes after it; -1 if that is none."""
+    name, _, count = value.rpartition("=")
+    number = int(count) if name and count.isascii() and count.isdecimal() and len(count) < 6 else -1
+    return name, number if number <= _MOST_NODES else -1
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -70,6 +84,14 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     callback=_spare,
     metavar="TYPE=N",
     help="Play with N more nodes of this instance type, which have the driver from the start. May be repeated.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    callback=_pool,
+    metavar="NAME=N",
+    help="Play as if the Karpenter NodePool NAME were static and had N nodes. May be repeated.",
 )
 @click.option(
     "--order",
@@ -101,6 +123,7 @@ def rehearse(
     cluster: ClusterChoice,
     namespaces: tuple[str, ...],
     spares: dict[str, int],
+    pools: dict[str, int],
     order: tuple[str, ...],
     group_label: str,
     output: str,
@@ -115,8 +138,10 @@ def rehearse(
     can go back; how many spare nodes it takes so that nothing waits; and the best order. Nothing is changed. Without
     files, a cluster is read; files are what `kubectl get -A -o yaml` prints of Nodes, Pods and more, or manifests.
 
-    Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
+    Exit codes: 0; 1 if a pod that runs today would wait, or any pod be denied; 2 if an input or the cluster cannot be
+    read.
     """
+    from commands.rehearse.reads import CannotAssumeError
     from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
     from commands.rehearse.rehearsing import rehearse as play
     from commands.rehearse.search import NoSuchTypeError
@@ -124,9 +149,12 @@ def rehearse(
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
     # Not kept in a variable: the text of the files may go once it is gathered.
-    gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
-        _settings(flags, namespaces, group_label)
-    )
+    try:
+        gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
+            _settings(flags, namespaces, group_label, pools)
+        )
+    except CannotAssumeError as error:
+        raise click.BadParameter(f"{error}.", param_hint="'--pool'") from error
     choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
@@ -161,22 +189,28 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]
 class _Asked:
     """Settings of a run: those of the webhook, and what is converted."""
 
-    chosen: "WebhookSettings"
+    chosen: "ConversionOptions"
     settings: "GatheringSettings"
 
 
-def _settings(flags: dict[str, object], namespaces: tuple[str, ...] = (), group_label: str = "") -> _Asked:
+def _settings(
+    flags: dict[str, object],
+    namespaces: tuple[str, ...] = (),
+    group_label: str = "",
+    pools: Mapping[str, int] = MappingProxyType({}),
+) -> _Asked:
     from commands.rehearse.gather import GatheringSettings
 
-    chosen = load_settings(flags)
+    chosen, policies = load_settings(flags)
     return _Asked(
         chosen,
         GatheringSettings(
-            chosen.conversion(),
-            file_policies(chosen),
+            chosen,
+            policies,
             past_shadow=flags.get("mode") is None,
             converting=frozenset(namespaces) if namespaces else None,
             group_label=group_label,
+            pools=pools,
         ),
     )
 

@@ -21,7 +21,6 @@ from commands.cli.inputs import (
     UNREADABLE,
     built,
     docs_url_option,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -127,11 +126,9 @@ def report(
             "Arguments, -f, -k and --cluster read files; --kubeconfig, --context, -n and --write-policy-reports need a"
             " cluster."
         )
-    chosen = load_settings(flags)
-    policies = file_policies(chosen)
+    options, policies = load_settings(flags)
     if write_policy_reports and (policies is None or not policies.validating):
         raise click.UsageError("--write-policy-reports needs --policies with at least one policy for validation.")
-    options = chosen.conversion()
     records = webhook_namespace if webhook_records else ""
     lines = output == "sarif"
 

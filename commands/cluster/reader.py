@@ -15,7 +15,7 @@ import msgspec
 
 from commands.cluster.discovery import Kind, ServedKind, served_kinds
 from neuron.api.fields import WrongFormError
-from runtime import paging
+from runtime import answers
 from runtime.api_errors import (
     FORBIDDEN,
     GONE,
@@ -27,9 +27,17 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object
-from runtime.explanations import rule_text
-from runtime.media_types import JSON
+from runtime.api_server import (
+    JSON,
+    OLDEST_KUBERNETES,
+    RESOURCE_GROUP,
+    ApiServer,
+    Resource,
+    decoded,
+    loaded,
+    loaded_object,
+    rule_text,
+)
 from runtime.raw_objects import Page, read_page
 
 PAGE_SIZE: Final = 500
@@ -250,7 +258,7 @@ class ClusterReader:
             restart()
             count = 0
             try:
-                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size)) as listed:
+                async with contextlib.aclosing(answers.pages(fetch, query, self._page_size)) as listed:
                     async for page in listed:
                         for raw in page.items or ():
                             take(raw)

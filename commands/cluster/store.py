@@ -1,6 +1,6 @@
 """Reads a store of the cluster: one list of each kind, by the kinds' own descriptions (`cluster.collections`).
 
-A list shows the most recent state (`runtime.paging`). Nothing is followed afterwards.
+A list shows the most recent state (`runtime.answers`). Nothing is followed afterwards.
 """
 
 import asyncio
@@ -16,9 +16,7 @@ from cluster.object_reader import ObjectReader
 from cluster.store import Store, StoredKind
 from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items, unseen
 from runtime.api_errors import ApiServerError, ClusterUnavailableError
-from runtime.explanations import explain
-from runtime.media_types import JSON, PARTIAL_LIST
-from runtime.served_versions import kubernetes_version
+from runtime.api_server import JSON, PARTIAL_LIST, explain, kubernetes_version
 from runtime.watching import Counters
 
 T = TypeVar("T")

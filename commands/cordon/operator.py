@@ -23,10 +23,7 @@ from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_server import Resource, TimedApiServer
-from runtime.explanations import explain
-from runtime.media_types import COMPACT, JSON, MERGE_PATCH
-from runtime.served_versions import kubernetes_version
+from runtime.api_server import COMPACT, JSON, MERGE_PATCH, Resource, TimedApiServer, explain, kubernetes_version
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""

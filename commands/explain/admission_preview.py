@@ -33,8 +33,7 @@ from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from policies.patching.differences import difference
-from policies.patching.json_patch import patched
+from policies.patching.json_patch import difference, patched
 from runtime.text import named
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ class PreviewInputs:
                 quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
         by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
         decider = Decider(options, view, policies)
-        claims = ClaimObjects(found, lambda: decider.claims, decider.enriched)
+        claims = ClaimObjects(found, lambda: decider.claims, lambda each: decider.created(each).stored)
         return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
 
 

@@ -32,7 +32,7 @@ from commands.devices.snapshot import ClusterSnapshot, fetch
 from commands.map import page
 from runtime.api_errors import ApiServerError
 from runtime.api_transport import Connection
-from webhook.edge.server import listen, on_signals, url
+from runtime.listening import listen, on_signals, url
 
 HEADERS: Final = {
     "Content-Security-Policy": f"{page.POLICY}; frame-ancestors 'none'",

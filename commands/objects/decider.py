@@ -55,7 +55,23 @@ _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ChangedPod:
+class Creation:
+    """What an object that is no Pod gets when it is created.
+
+    Attributes:
+        stored: the object as it is stored then; a Pod, and one that is refused, as it is written.
+        decision: of mutating policies and, for a claim or template, of conversion; None: nothing changes the object, or
+            a cluster has stored it.
+        results: of the policies that match, in the order in which they run.
+    """
+
+    stored: Manifest
+    decision: Decision | None = None
+    results: Sequence["Mutated"] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ChangedPod:
     """A pod that mutating policies change or refuse.
 
     Attributes:
@@ -111,6 +127,7 @@ class Decider:
         self._counted_classes = counted_classes
         self._answers: dict[object, Answer] = {}
         self._judged: dict[tuple[str, str, str, str], ClaimJudgement] = {}
+        self._created: tuple[Manifest, Creation] | None = None
 
     @functools.cached_property
     def conversion(self) -> ConversionContext:
@@ -141,16 +158,16 @@ class Decider:
             return ObjectDecision(form=manifest.form)
         form = manifest.form
         if self._may_change(manifest) and (manifest.group, manifest.kind) != _POD:
-            own = self.enrichment(manifest)
-            form = form if own is None else (*form, *own.errors)
-            manifest = manifest if own is None else _patched(manifest, own)
+            own = self.created(manifest)
+            form = form if own.decision is None else (*form, *own.decision.errors)
+            manifest = own.stored
         found: list[PodFacts] = []
-        changes: dict[int, ChangedPod] = {}
+        changes: dict[int, _ChangedPod] = {}
         for each in places_of(manifest.group, manifest.kind, manifest.data):
-            change = self.change(manifest, each, missing)
-            if change is not None:
-                changes[len(found)] = change
-            found.append(self._read(manifest, each, missing) if change is None else change.facts)
+            facts, change = self._read_changed(manifest, each, missing)
+            if change is not None and change.by_policies:
+                changes[len(found)] = _ChangedPod(each, facts, change)
+            found.append(facts)
         decided = self._decided(manifest, found, missing)
         parts = (changes[at].part(each) if at in changes else each for at, each in enumerate(decided.parts))
         decided = dataclasses.replace(decided, parts=tuple(parts)) if changes else decided
@@ -166,44 +183,40 @@ class Decider:
             self._answers.clear()
         return decide(subject, self._inputs(manifest.namespace), self._options.excluded_namespaces)
 
-    def change(
-        self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]] = _NONE_MISSING
-    ) -> "ChangedPod | None":
-        """What mutating policies and conversion make of the pods at a place; None if policies change nothing.
+    def _read_changed(
+        self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]]
+    ) -> tuple[PodFacts, "Changed | None"]:
+        """The facts about the pods at a place, and what mutating policies and conversion make of them.
+
+        The facts are about the pod that was converted last if policies change or refuse it. None: no policy matches.
 
         Args:
             manifest: the object, with its own changes.
         """
-        found = self._change_pod(manifest, place, missing)
-        return found if found is not None and found.change.by_policies else None
-
-    def _change_pod(
-        self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]]
-    ) -> "ChangedPod | None":
-        if self._policies is None or not self._may_change(manifest) or not _is_kind_with_pods(manifest):
-            return None
-        facts = self._read(manifest, place, missing)
+        facts: PodFacts | None = None
 
         def converted(data: dict[str, object]) -> Decision:
             nonlocal facts
             facts = self._read(manifest, dataclasses.replace(place, template=data), missing)
             return self._decided(manifest, [facts], missing).parts[0].decision
 
-        found = self._policies.change_pod(manifest, place.template, self._store, converted)
-        return None if found is None else ChangedPod(place, facts, found)
+        found = None
+        if self._policies is not None and self._may_change(manifest) and (manifest.group, manifest.kind) in KINDS:
+            found = self._policies.change_pod(manifest, place.template, self._store, converted)
+        if facts is None or found is None or not found.by_policies:
+            facts = self._read(manifest, place, missing)
+        return facts, found
 
     def applied(self, manifest: Manifest, place: PodPlace) -> Iterator["Mutated"]:
         """The results of the policies that match an object, or its pods at a place, in the order in which they run."""
-        if self._policies is None or not self._may_change(manifest):
+        if not self._may_change(manifest):
             return
-        is_pod = (manifest.group, manifest.kind) == _POD
-        own = None if is_pod else self._change_object(manifest)
-        yield from () if own is None else own.results
-        changed = manifest if own is None else _patched(manifest, own.decision)
-        for each in places_of(changed.group, changed.kind, changed.data):
+        created = self.created(manifest)
+        yield from created.results
+        for each in places_of(manifest.group, manifest.kind, created.stored.data):
             if each.path == place.path:
-                found = self._change_pod(changed, each, _NONE_MISSING)
-                yield from () if found is None else found.change.results
+                _, found = self._read_changed(created.stored, each, _NONE_MISSING)
+                yield from () if found is None else found.results
 
     def _may_change(self, manifest: Manifest) -> bool:
         """Whether mutating policies are evaluated for the objects of its namespace."""
@@ -214,24 +227,28 @@ class Decider:
         found = read_pod(place, manifest.kind)
         return found if found.pod is None else self._facts(manifest, place, found.pod, missing)
 
-    def enrichment(self, manifest: Manifest) -> Decision | None:
-        """What an object that is no Pod gets when it is created; None: nothing, or a cluster has stored it.
+    def created(self, manifest: Manifest) -> Creation:
+        """What an object gets when it is created. The last answer is kept: callers ask again about the same object."""
+        if self._created is None or self._created[0] is not manifest:
+            self._created = (manifest, self._create(manifest))
+        return self._created[1]
 
-        Mutating policies change it, and conversion completes a claim or template.
-        """
-        if _is_stored(manifest):
-            return None
-        found = None if (manifest.group, manifest.kind) == _POD else self._change_object(manifest)
-        return self._enrichment(manifest) if found is None or not found.by_policies else found.decision
-
-    def _change_object(self, manifest: Manifest) -> "Changed | None":
-        if self._policies is None or not self._may_change(manifest) or _is_stored(manifest):
-            return None
+    def _create(self, manifest: Manifest) -> Creation:
+        if (manifest.group, manifest.kind) == _POD or mapping(manifest.data.get("metadata")).get("uid"):
+            return Creation(manifest)
 
         def completed(data: dict[str, object]) -> Decision:
             return self._enrichment(dataclasses.replace(manifest, data=data)) or unchanged("not-neuron")
 
-        return self._policies.change_object(manifest, self._store, completed)
+        found = None
+        if self._policies is not None and self._may_change(manifest):
+            found = self._policies.change_object(manifest, self._store, completed)
+        by_policies = found is not None and found.by_policies
+        decision = found.decision if found is not None and by_policies else self._enrichment(manifest)
+        stored = manifest
+        if decision is not None and decision.patch:
+            stored = dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
+        return Creation(stored, decision, () if found is None else found.results)
 
     def _enrichment(self, manifest: Manifest) -> Decision | None:
         """The decision about a claim or template that conversion completes when it is created; None for others."""
@@ -244,11 +261,6 @@ class Decider:
         if self._policies is not None:
             steering, _ = self._policies.steer(manifest, claim.pod(), self._store)
         return decide_claim(claim, self._store.namespace(manifest.namespace), self.conversion, steering)
-
-    def enriched(self, manifest: Manifest) -> Manifest:
-        """The object as it is stored when it is created; a Pod, and one that is refused, as it is written."""
-        decision = self.enrichment(manifest)
-        return manifest if decision is None else _patched(manifest, decision)
 
     def _inputs(self, namespace: str) -> DecisionInputs:
         templates = KnownTemplates(namespace)
@@ -308,28 +320,12 @@ class Decider:
         return KnownClaim(judged)
 
     def _spec(self, written: Manifest) -> ClaimSpec:
-        stored = self.enriched(written)
+        stored = self._create(written).stored
         return read_claim(stored.kind, str(stored.data.get("apiVersion")), stored.data.get("spec"))[0]
 
 
 def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
     """Only files say how an object is written."""
-
-
-def _patched(manifest: Manifest, decision: Decision) -> Manifest:
-    if not decision.patch:
-        return manifest
-    return dataclasses.replace(manifest, data=patched(manifest.data, decision.patch))
-
-
-def _is_stored(manifest: Manifest) -> bool:
-    """Whether a cluster has stored the object."""
-    return bool(mapping(manifest.data.get("metadata")).get("uid"))
-
-
-def _is_kind_with_pods(manifest: Manifest) -> bool:
-    """Whether the kind is known: of another one nobody knows how its pods are made."""
-    return (manifest.group, manifest.kind) in KINDS
 
 
 def is_checked(manifest: Manifest) -> bool:

@@ -24,9 +24,7 @@ from commands.prune.decide import Generated, Key, User, candidates, left_over, m
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, loaded_object
-from runtime.explanations import rule_text
-from runtime.media_types import COMPACT, JSON, MERGE_PATCH
+from runtime.api_server import COMPACT, JSON, MERGE_PATCH, ApiServer, loaded_object, rule_text
 
 _VERBS: Final = ("patch", "delete", "create")
 _PARALLEL: Final = 8

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from commands.rehearse.model import DrainBudget
 from neuron.api.fields import mapping
 from policies.judging.matching import selects
-from policies.schema.constraints import LabelSelector
+from policies.schema.base import LabelSelector
 
 POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 

@@ -28,7 +28,7 @@ from commands.devices.allocator_inputs import (
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.quotas import devices_by_class
 from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
-from commands.rehearse.model import Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
+from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import RehearsalScene
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
 from commands.rehearse.search import NoSuchTypeError, like
@@ -104,6 +104,7 @@ class GatheringSettings:
         converting: namespaces that may be converted; None: all.
         group_label: label of node groups; empty: the known ones.
         counted_classes: DeviceClasses whose claims Kueue is known to count.
+        pools: number of nodes that Karpenter pools shall have, by name.
     """
 
     options: ConversionOptions
@@ -112,6 +113,7 @@ class GatheringSettings:
     converting: frozenset[str] | None = None
     group_label: str = ""
     counted_classes: Collection[str] = ()
+    pools: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def counting(self, classes: Collection[str]) -> "GatheringSettings":
         """The settings with DeviceClasses that Kueue counts."""
@@ -123,10 +125,19 @@ class Gathering:
 
     Attributes:
         workloads: assessments, one for each workload and kind of pods, with their number.
+        assumed: pools with nodes in `cluster` that do not exist.
     """
 
-    def __init__(self, settings: GatheringSettings, store: Store, cluster: ClusterDevices) -> None:
+    def __init__(
+        self,
+        settings: GatheringSettings,
+        store: Store,
+        cluster: ClusterDevices,
+        assumed: tuple[AssumedPool, ...] = (),
+    ) -> None:
         """Prepare. `cluster`: nodes, slices and claims."""
+        self.assumed = assumed
+        self._joined = {name for each in assumed if each.driver for name in each.added}
         self._settings = settings
         self._store = store
         self._cluster = cluster
@@ -430,6 +441,8 @@ class Gathering:
             return PlayedNode(
                 node, instance_type, group=group, side=DRIVER, model=model, after=model, fixed=found.held, used=used
             )
+        if node.name in self._joined:
+            return PlayedNode(node, instance_type, group=group, side=DRIVER, model=after, after=after)
         return PlayedNode(node, instance_type, group=group, after=after, used=used)
 
     def spare(self, name: str, instance_type: str) -> PlayedNode:
@@ -585,6 +598,12 @@ class Gathering:
             found.append(
                 f"What happens to {counted(len(idle), 'workload')} without pods now: not played (`neuron-dra report`)."
             )
+        for each in self.assumed:
+            if each.added and each.open_labels:
+                labels = listed(each.open_labels, 3)
+                found.append(
+                    f"Which {labels} the assumed nodes of {each.pool} have: no pod that selects one runs there."
+                )
         if self._own_claims:
             found.append(
                 f"Which devices {listed(self._own_claims, 3)} will take: not played are pods that do not run yet and"

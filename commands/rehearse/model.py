@@ -320,6 +320,36 @@ class Spares:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AssumedPool:
+    """A Karpenter pool that is played with another number of nodes than it has.
+
+    Attributes:
+        pool: its kind and name.
+        nodes: the number that was asked for.
+        added: names of those that do not exist.
+        instance_type: of the added nodes.
+        driver: whether they have the driver from the start; else they join with the device plugin.
+        was_dynamic: whether its autoscaler makes nodes when pods wait. It is played as a static pool.
+        open_labels: of which it allows several values: the added nodes have none of them.
+    """
+
+    pool: str
+    nodes: int
+    added: tuple[str, ...]
+    instance_type: str
+    driver: bool
+    was_dynamic: bool
+    open_labels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The assumption, as a sentence."""
+        new = f", {len(self.added)} more than it has, with the {'driver' if self.driver else 'device plugin'}"
+        static = ", and is a static pool (`replicas`)" if self.was_dynamic else ""
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'} of {self.instance_type}"
+        return f"Assumed (--pool): {self.pool} has {nodes}{new if self.added else ''}{static}."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Rehearsal:
     """A whole rehearsal.
 
@@ -336,7 +366,8 @@ class Rehearsal:
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.
-        today: pods that wait before the first step: number, reason, and that at the end; empty if they run then.
+        today: pods that wait before the first step: number, reason, and that at the end; None if they run then.
+        assumed: pools with another number of nodes than they have.
     """
 
     origin: str
@@ -354,12 +385,18 @@ class Rehearsal:
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     shots: tuple[NodeShot, ...] = ()
-    today: tuple[tuple[int, str, str], ...] = ()
+    today: tuple[tuple[int, Reason, Reason | None], ...] = ()
+    assumed: tuple[AssumedPool, ...] = ()
 
     @property
     def well(self) -> bool:
-        """Whether nothing waits, and nothing is denied."""
-        return self.best.calm
+        """Whether no pod that runs today waits, and none is denied, also of those that wait today, as in a report."""
+        return self.best.calm and not self.denied_today
+
+    @property
+    def denied_today(self) -> tuple[tuple[int, Reason], ...]:
+        """Pods that wait before the first step and are denied at the end: number and reason."""
+        return tuple((number, end) for number, _, end in self.today if end and end.cause is WaitCause.DENIED)
 
 
 Results = tuple[AllocatorResult, ...]

@@ -85,9 +85,10 @@ def rehearse(
         tuple(problems),
         scene.shots() if pictures else (),
         tuple(
-            (number, reason.text, player.reasons[number][1].text if number in player.reasons else "")
+            (number, reason, player.reasons[number][1] if number in player.reasons else None)
             for number, reason in start.reasons.values()
         ),
+        gathered.assumed,
     )
 
 

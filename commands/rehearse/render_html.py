@@ -89,7 +89,7 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
         "shots": [_shots(rehearsal.shots), *(_shots(each.shots) for each in rehearsal.best.steps)],
         "told": ["Before the first step", *(_told(at, rehearsal) for at in range(len(rehearsal.best.steps)))],
         "waiting": [
-            [f"{rehearsal.pods[number]}: {why}" for number, why, _ in rehearsal.today[:_MOST_WAITING]],
+            [f"{rehearsal.pods[number]}: {why.text}" for number, why, _ in rehearsal.today[:_MOST_WAITING]],
             *(_waiting(each, rehearsal) for each in rehearsal.best.steps),
         ],
         "figures": [

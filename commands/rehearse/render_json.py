@@ -40,6 +40,17 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             "needed": rehearsal.spares.needed,
             "why": rehearsal.spares.why,
         },
+        "pools": [
+            {
+                "pool": each.pool,
+                "nodes": each.nodes,
+                "added": each.added,
+                "instanceType": each.instance_type,
+                "driver": each.driver,
+                "playedAsStatic": each.was_dynamic,
+            }
+            for each in rehearsal.assumed
+        ],
         "steps": map(_step, rehearsal.best.steps),
         "waits": [
             {
@@ -50,7 +61,10 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             }
             for each in tables.waits(rehearsal)
         ],
-        "waitingToday": [{"pod": number, "reason": why, "reasonAtTheEnd": end} for number, why, end in rehearsal.today],
+        "waitingToday": [
+            {"pod": number, "reason": why.text, "reasonAtTheEnd": end.text if end else ""}
+            for number, why, end in rehearsal.today
+        ],
         "devicesDiffer": [
             {"workload": str(ref), "before": before, "after": after} for ref, before, after in rehearsal.sizes
         ],

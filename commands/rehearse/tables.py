@@ -28,14 +28,14 @@ def waits(rehearsal: Rehearsal) -> tuple[Wait, ...]:
     """What does not run after a step, those at the end first. The reason is that of the last step."""
     found: dict[tuple[str, WaitCause], dict[int, int]] = {}
     reasons: dict[tuple[str, WaitCause], Reason] = {}
+    last = len(rehearsal.best.steps)
     for at, step in enumerate(rehearsal.best.steps, start=1):
-        for number, reason in step.waiting:
+        for number, reason in (*step.waiting, *(rehearsal.denied_today if at == last else ())):
             key = str(rehearsal.pods[number].kind.workload), reason.cause
             pods = found.setdefault(key, {})
             pods[at] = pods.get(at, 0) + 1
             reasons[key] = reason
     made = [Wait(key[0], reasons[key], tuple(steps), max(steps.values())) for key, steps in found.items()]
-    last = len(rehearsal.best.steps)
     return tuple(sorted(made, key=lambda each: (last not in each.steps, -each.pods, each.workload)))
 
 
@@ -49,6 +49,7 @@ def wait_text(wait: Wait, rehearsal: Rehearsal) -> str:
 def summary(rehearsal: Rehearsal) -> list[str]:
     """The first sentences: what could not be read, what there is, what happens, spare nodes, the order."""
     lines = [f"Not complete, could not be read: {each}" for each in rehearsal.problems]
+    lines += map(str, rehearsal.assumed)
     start, cost = rehearsal.start, rehearsal.best.cost
     if not rehearsal.groups:
         return [*lines, "No node has the device plugin: there is nothing to migrate."]
@@ -66,8 +67,10 @@ def summary(rehearsal: Rehearsal) -> list[str]:
         number, why, _ = rehearsal.today[0]
         more = len(rehearsal.today) - 1
         names = named(str(rehearsal.pods[number])) + (f" and {more} more" if more else "")
-        lines.append(f"Already waiting before the first step: {names}: {why}.")
-        left = [f"{named(str(rehearsal.pods[number]))}: {end}" for number, _, end in rehearsal.today if end]
+        lines.append(f"Already waiting before the first step: {names}: {why.text}.")
+        left = [
+            f"{named(str(rehearsal.pods[number]))}: {end.text.rstrip('.')}" for number, _, end in rehearsal.today if end
+        ]
         run = len(rehearsal.today) - len(left)
         text = f"{run} of them run" if left and run else "None of them runs" if left else "They run"
         lines.append(f"{text} at the end{'; ' if left else ''}{''.join(left[:1])}.")
@@ -89,10 +92,12 @@ def outcome(rehearsal: Rehearsal, cost: Cost) -> str:
     denied = rehearsal.best.steps[-1].denied
     waiting = cost.waiting - denied
     paused = sum(each.paused for each in rehearsal.best.steps)
+    today = len(rehearsal.denied_today)
     parts = [
         (paused, f"{counted(paused, 'pod')} {'waits' if paused == 1 else 'wait'} until a group has the driver"),
         (waiting, f"{counted(waiting, 'pod')} {'does' if waiting == 1 else 'do'} not run at the end"),
         (denied, f"{counted(denied, 'pod')} {'is' if denied == 1 else 'are'} denied"),
+        (today, f"{counted(today, 'pod')} that {'waits today is' if today == 1 else 'wait today are'} denied"),
         (cost.stalled, f"{counted(cost.stalled, 'group')} cannot be drained"),
     ]
     told = ", ".join(text for number, text in parts if number)

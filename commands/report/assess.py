@@ -156,7 +156,7 @@ class Assessor:
                 f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created",
             )
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
-        return Assessment(workload, self._decider.enriched(manifest), tuple(judged))
+        return Assessment(workload, self._decider.created(manifest).stored, tuple(judged))
 
     def _obstacles(self, namespace: str, part: Part) -> Iterator[Obstacle]:
         """The obstacles of one pod, with paths in the object."""

@@ -185,7 +185,7 @@ class Converter:
     def _enrichment(self, manifest: Manifest, current: dict[str, object] | None, say: Reporter) -> list[PartDecision]:
         """What mutating policies change, and what is added to a claim. `current`: in the current version of the API."""
         now = manifest if current is None else dataclasses.replace(manifest, data=current)
-        decision = self._decider.enrichment(now)
+        decision = self._decider.created(now).decision
         for finding in () if decision is None else decision.warnings:
             say.finding((), finding)
         return [] if decision is None else [PartDecision((), decision)]

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from checks.claims.judging import validate
-from checks.words.keys import misspelt_keys
-from checks.workloads.taint_rules import check_taint_rule
+from checks.words import misspelt_keys
+from checks.workloads import check_taint_rule
 from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
@@ -238,8 +238,8 @@ class FileValidator:
             hint = did_you_mean(str(version), VERSIONS)
             message = f"apiVersion {value_text(version)} has no {manifest.kind}.{hint}"
             return [Finding("NEU503", "apiVersion", message, f"Write apiVersion: {VERSIONS[0]}.", str(version))]
-        decision = self._decider.enrichment(manifest)
-        spec = self._decider.enriched(manifest).data.get("spec")
+        created = self._decider.created(manifest)
+        spec, decision = created.stored.data.get("spec"), created.decision
         found = validate(manifest.kind, str(version), spec, self._decider.for_one_object(), accepted=False)
         told = () if decision is None else (*decision.errors, *decision.warnings)
         return [*self._check_served(manifest), *found, *told]
@@ -282,7 +282,7 @@ class FileValidator:
         """Findings of policies about an object and its pods; None if no policy matches."""
         if self._policies is None or manifest.namespace in self._options.excluded_namespaces:
             return None
-        manifest = self._decider.enriched(manifest)
+        manifest = self._decider.created(manifest).stored
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
         found_by_policies: list[tuple[PodPlace | None, list[Finding] | None]] = []
         if not is_pod:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from checks.words.misspelt import meant
+from checks.words import meant
 from conversion.objects import pods
 from neuron import names
 from neuron.findings import Finding, closest_word, quoted, short, warning

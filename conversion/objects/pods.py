@@ -69,7 +69,7 @@ def has_escapes(raw: bytes) -> bool:
 
 def may_concern_us(raw: bytes) -> bool:
     """Cheap pre-filter on bytes: may this Pod request Neuron devices?"""
-    return mentions(raw, _RESOURCE) or _LABEL in raw
+    return _RESOURCE in raw or _LABEL in raw or has_escapes(raw)
 
 
 class _Resources(TypedDict, total=False):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.discover import core_use, pci, sysfs
-from kubeletplugin.discover import logical_nc as node_default
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
 from neuron import names
@@ -154,7 +153,7 @@ class Readings:
     module_loaded: bool = False
     files: tuple[DeviceFiles, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
-    logical_nc: node_default.LogicalNcFile = node_default.NO_FILE
+    logical_nc: sysfs.LogicalNcFile = sysfs.NO_FILE
     writes: tuple[TrialWrite, ...] = ()
     enforcing: bool | None = None
     interfaces: tuple[Interface, ...] = ()
@@ -176,7 +175,7 @@ def read_files(roots: Roots, hardware: NodeHardware, instance: InstanceType | No
         module_loaded=module.parent.is_dir(),
         files=tuple(_device_files(roots.sysfs, device.index) for device in hardware.devices),
         nodes=tuple(device_node(roots.dev, device.index) for device in hardware.devices),
-        logical_nc=node_default.read(roots.logical_nc),
+        logical_nc=sysfs.read_logical_nc(roots.logical_nc),
         writes=tuple(_test_write(folder) for folder in roots.written),
         enforcing={"1": True, "0": False}.get(sysfs.text(roots.sysfs / SELINUX) or ""),
         interfaces=tuple(_interfaces(roots.sysfs / INFINIBAND)),

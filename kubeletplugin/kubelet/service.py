@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
 from kubeletplugin.prepare.driver import CALL_BUDGET, ClaimReference, Driver, PrepareResult

@@ -14,19 +14,16 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.changes import waking
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock, waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.objects import timestamp
-from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
-from runtime.backoff import Backoff
-from runtime.once import Once
+from runtime.retries import Backoff, Once
 
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"

@@ -12,18 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
-from kubeletplugin.prepare.holds import Hold, Holds
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
-from kubeletplugin.prepare.usage import ReleaseBlocker, Usage, by_processes, unknown
+from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker, Usage, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 CALL_BUDGET: Final = 40.0
 """Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""

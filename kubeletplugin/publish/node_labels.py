@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kubeletplugin.changes import QUIET, WritePause, waking
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import QUIET, Clock, WritePause, waking
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.sysfs import UltraServer

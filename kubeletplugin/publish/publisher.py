@@ -13,27 +13,22 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
-from kubeletplugin.clock import Clock
-from kubeletplugin.discover import sharing
-from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.changes import QUIET, Changing, Clock, WritePause, repeat, waking
+from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, ShareSetting, share_setting, shares_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
-from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.objects import version_of
-from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.ports import JsonObject, KubeError, version_of
+from kubeletplugin.prepare.usage import Holds
+from kubeletplugin.publish.gate import LOOK_SECONDS, KubeletGate, OtherDriver, Served
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
-from kubeletplugin.publish.other_driver import LOOK_SECONDS, OtherDriver, Served
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, desired_slices
-from kubeletplugin.publish.withholding import Withholding
+from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, Withholding, desired_slices
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
-from runtime.once import Once
+from runtime.retries import Once
 
 LOCK_NAME: Final = "publish.lock"
 
@@ -72,7 +67,7 @@ class Instance:
     driver_version: str
     offer: OfferSettings
     lock_dir: Path
-    share_cores: sharing.Setting = "auto"
+    share_cores: ShareSetting = "auto"
     withhold_from_faulty_kubelet: bool = False
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
@@ -306,13 +301,13 @@ class Publisher:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
         found = await self._offer(state, features)
-        setting = sharing.setting(self._instance.share_cores, state.share_cores)
+        setting = share_setting(self._instance.share_cores, state.share_cores)
         if state.share_cores not in (None, setting):
             self._tell(
                 f"the Node's label {names.LABEL_SHARE_CORES} has the value {state.share_cores!r}, which is not on or "
                 f"off: the setting ({setting}) is in force"
             )
-        found = dataclasses.replace(found, shares_cores=sharing.shares(setting, found.instance))
+        found = dataclasses.replace(found, shares_cores=shares_cores(setting, found.instance))
         for reason in self._withholding.reasons(found, kept):
             self._tell(reason)
         found = dataclasses.replace(
@@ -370,7 +365,7 @@ class Publisher:
             )
             self._kept_features = dataclasses.replace(self._kept_features, counters=False)
             self._wake.set()
-        if self._kept_features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+        if self._kept_features.shares and any(path.endswith(SHARE_FIELDS) for path in dropped):
             self._tell("claims cannot share the cores of a device: every claim gets whole devices")
             self._kept_features = dataclasses.replace(self._kept_features, shares=False)
             self._wake.set()

@@ -18,8 +18,7 @@ from conversion.patches.operations import MOST_BYTES, size_of
 from neuron.findings import Finding
 from policies.judging.evaluate import TimeLimit
 from policies.judging.mutations import Mutated, Mutating
-from policies.patching.differences import difference
-from policies.patching.json_patch import patched, same
+from policies.patching.json_patch import difference, patched, same
 
 _AUDIT: Final = "changed-by"
 _LONGEST_AUDIT: Final = 1024

@@ -17,9 +17,8 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.judging.device_counts import lncs_of
-from policies.judging.knowledge import DeviceKnowledge
-from policies.judging.whole_nodes import WholeNodes
+from policies.judging.knowledge import DeviceKnowledge, WholeNodes
+from policies.judging.tally import lncs_of
 from policies.selectors.engine import DeviceSelectors
 
 MOST_NAMED: Final = 256

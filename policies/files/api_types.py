@@ -16,7 +16,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.findings import few
 from policies.judging.type_checks import KnownKind
 from policies.patching.structured_merge import DEDUCED, Shape
-from policies.schema.constraints import MatchResources, ResourceRule
+from policies.schema.base import MatchResources, ResourceRule
 
 FILE: Final = Path(__file__).parent / "api_types.json"
 DEFINITION: Final = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")

@@ -17,21 +17,20 @@ from policies.files import catalogues, claim_templates, reading
 from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_served
 from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
-from policies.judging import never, type_checks
-from policies.judging.matching import name_of
-from policies.judging.policy_set import PolicySet
+from policies.judging import matching, type_checks
+from policies.judging.compiler import ExpressionCompiler
+from policies.judging.conditions import Sharing
 from policies.judging.rules import (
     Binding,
-    ExpressionCompiler,
     HintRule,
     MutatingRule,
     Parameters,
     PlacedCase,
     PodRule,
+    PolicySet,
     TemplateRule,
     ValidatingRule,
 )
-from policies.judging.sharing import Sharing
 from policies.judging.subjects import SAME_FOR_ALL
 from policies.schema import documents
 from policies.schema import kinds as schema
@@ -257,9 +256,9 @@ class _Assembly:
         if ref is None or kind is None:
             return None
         objects = tuple(reader.parameters.get((kind.api_version, kind.kind), ()))
-        exists = ref.name is None or any(name_of(each) == ref.name for each in objects)
+        exists = ref.name is None or any(matching.name_of(each) == ref.name for each in objects)
         if not exists and ref.parameter_not_found_action == "Deny":
-            known = [name_of(each) for each in objects]
+            known = [matching.name_of(each) for each in objects]
             message = f"spec.paramRef.name is '{ref.name}', but no file has a {kind.kind} of that name."
             message += did_you_mean(ref.name or "", known) or " Every request would be denied."
             self._say(document, ("spec", "paramRef", "name"), message)
@@ -323,7 +322,7 @@ class _Assembly:
         if compiler.failed:
             return
         spec: schema.PolicySpec = policy.spec
-        self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
+        self._notes += matching.names_notes(policy.metadata.name, spec.match_constraints.resource_rules)
         kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
         params = None if of is None else self._types.named(of.api_version, of.kind)
         self._notes += type_checks.warnings(self._engine, document, compiler.sources, kinds, params)

@@ -11,24 +11,23 @@ from kubecel.errors import CelError
 from kubecel.values import kind_of
 from neuron.api.fields import mapping
 from policies.judging import matching
-from policies.judging.conditions import Variables, all_hold
+from policies.judging.conditions import CompiledCondition, Variables, all_hold
 from policies.judging.evaluate import evaluate
 from policies.judging.matching import name_of
 from policies.judging.mutations import Mutating, MutationOutcome
-from policies.judging.policy_set import PolicySet
 from policies.judging.rules import (
     AnyPodRule,
-    CompiledCondition,
     HintRule,
     MutatingRule,
     PodRule,
+    PolicySet,
     TemplateRule,
     ValidatingRule,
 )
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from policies.patching.differences import difference
-from policies.schema.schedule import in_force
+from policies.patching.json_patch import difference
+from policies.schema.base import in_force
 
 _LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from neuron.findings import few
 from policies.judging.coverage import OPERATIONS, RequestKey, needed_rules, policies_that, rules_of
-from policies.judging.never import ANY
+from policies.judging.matching import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kubeletplugin import api_store
 from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
-from kubeletplugin.discover.node_object import NodeApi
+from kubeletplugin.discover.own_node import NodeApi
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
 from runtime.api_errors import ClusterUnavailableError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kubeletplugin.gate import RECENT_SECONDS, KubeletGate
+from kubeletplugin.publish.gate import RECENT_SECONDS, KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
 
 

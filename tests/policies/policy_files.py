@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from policies.files.loader import PolicyError, load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from runtime.api_errors import ApiAnswerError, StatusError
-from runtime.served_versions import served_versions
+from runtime.api_server import served_versions
 from tests.support.answers import PreparedAnswers
 
 

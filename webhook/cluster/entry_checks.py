@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector
 from cluster.kinds.rendered_entries import MUTATING, PATHS, VALIDATING, RenderedEntriesError, differences, read_rendered
 from cluster.resources import CONFIG_MAPS
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, loaded_object
-from runtime.explanations import explain
-from runtime.once import RetryProblem
+from runtime.api_server import ApiServer, Resource, explain, loaded_object
+from runtime.retries import RetryProblem
 
 log = logging.getLogger(__name__)
 

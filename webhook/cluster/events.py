@@ -29,9 +29,8 @@ from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer
-from runtime.media_types import MERGE_PATCH
-from runtime.once import Once
+from runtime.api_server import MERGE_PATCH, ApiServer
+from runtime.retries import Once
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,8 @@ from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, 
 from cluster.object_reader import Projection
 from cluster.resources import LEASES
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import Collection, TimedApiServer
-from runtime.explanations import explain
-from runtime.media_types import MERGE_PATCH
-from runtime.once import RetryProblem
+from runtime.api_server import MERGE_PATCH, Collection, TimedApiServer, explain
+from runtime.retries import RetryProblem
 from runtime.watching import Timing
 
 log = logging.getLogger(__name__)

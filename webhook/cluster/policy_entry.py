@@ -15,14 +15,12 @@ from cluster.from_watches.reflector import Reflector
 from cluster.object_reader import Projection
 from cluster.resources import VALIDATING_CONFIGURATIONS
 from policies.judging.followed_rules import Rules, followed, next_rules
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer
+from runtime.api_server import JSON_PATCH, ApiServer, explain
 from runtime.api_server import Collection as Objects
-from runtime.explanations import explain
-from runtime.media_types import JSON_PATCH
-from runtime.once import RetryProblem
+from runtime.retries import RetryProblem
 from runtime.watching import Timing
 from webhook.cluster.leases import Leases
 

@@ -19,8 +19,8 @@ from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from webhook.edge.acceptor import MOST_AFTER_CLOSE, stop_reading
 from webhook.edge.callers import NAMES, names_of
-from webhook.edge.closing import MOST_AFTER_CLOSE, stop_reading
 
 MOST_HEAD: Final = 32 * 1024
 """Bytes of a request that are not body: request line, headers and, with a chunked body, sizes and extensions of the

@@ -32,9 +32,8 @@ from webhook.edge.bodies import (
 )
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
-from webhook.edge.logs import DecisionLog
+from webhook.edge.logs import DecisionLog, RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.reviews.reviewer import Reviewer, first_step
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable

@@ -1,10 +1,11 @@
-"""The decision log: one structured line per review on stderr, written in batches.
+"""The decision log: one structured line per review on stderr, written in batches; and the log of refused requests.
 
 Bodies of reviews are never logged: they contain the data of users. Quoted values are printable and at most as long as a
 name. One client cannot fill the disk of the node, nor hide the lines of others (`LogShares`).
 """
 
 import asyncio
+import dataclasses
 import logging
 import re
 import time
@@ -37,6 +38,22 @@ _LONGEST_USER: Final = 253
 
 Client = tuple[str, str]
 """Address and user."""
+
+
+FLUSH_AFTER: Final = 0.05
+"""Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
+FLUSH_ABOVE: Final = 65536
+"""Bytes of decision lines from which they are written without waiting."""
+LONGEST_NAME: Final = 253
+"""Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
+_first_name: Final = re.compile(
+    rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
+).match
+"""Matches an object as the API server writes it: type, then metadata with the name first. It is anchored at the start,
+so a nested field cannot match, and its cost does not depend on the size of the object."""
+REFUSAL_LINES: Final = 10
+"""Log lines of one path and status in `WINDOW` seconds, with a count of the others: a refused client may retry without
+a pause, and one line per request would fill the disk of the node and hide other lines."""
 
 
 class _LoggedUser(msgspec.Struct):
@@ -125,15 +142,6 @@ def _user_of(request: wire.AdmissionRequest) -> str:
         return ""
 
 
-FLUSH_AFTER: Final = 0.05
-"""Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
-FLUSH_ABOVE: Final = 65536
-"""Bytes of decision lines from which they are written without waiting."""
-
-LONGEST_NAME: Final = 253
-"""Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
-
-
 class _LoggedMetadata(msgspec.Struct, gc=False):
     name: str | None = None
     generateName: str | None = None  # noqa: N815 - the wire's spelling
@@ -144,12 +152,6 @@ class _Named(msgspec.Struct, gc=False):
 
 
 _decode_named: Final = msgspec.json.Decoder(_Named).decode
-
-_first_name: Final = re.compile(
-    rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
-).match
-"""Matches an object as the API server writes it: type, then metadata with the name first. It is anchored at the start,
-so a nested field cannot match, and its cost does not depend on the size of the object."""
 
 
 class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defaults=True, gc=False):
@@ -299,3 +301,44 @@ def _names(body: msgspec.Raw) -> tuple[str, str]:
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+@dataclasses.dataclass(slots=True)
+class _RefusalKind:
+    """One path and status: start of the window, lines in it, refusals since the last line."""
+
+    since: float
+    lines: int = 0
+    refused: int = 0
+
+
+class RefusalLog:
+    """Logs refused requests. Only for the event loop's thread.
+
+    Memory is bounded: paths are those of our endpoints, and statuses are ours.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        self._clock = clock
+        self._kinds: dict[tuple[str, int], _RefusalKind] = {}
+
+    def refused(self, path: str, status: int, reason: str, client: str) -> None:
+        """Log or count one refused request.
+
+        Args:
+            path: of an endpoint; empty if the request reached no endpoint.
+            reason: the message that the client got.
+            client: address and port.
+        """
+        now = self._clock()
+        kind = self._kinds.setdefault((path, status), _RefusalKind(now))
+        kind.refused += 1
+        if now - kind.since >= WINDOW:
+            kind.since, kind.lines = now, 0
+        if kind.lines >= REFUSAL_LINES:
+            return
+        kind.lines += 1
+        extra = {"path": path, "status": status, "reason": reason, "client": client, "refused": kind.refused}
+        log.warning("request refused", extra=extra)
+        kind.refused = 0

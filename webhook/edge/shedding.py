@@ -18,8 +18,8 @@ from typing import Final
 from starlette.types import Scope
 
 from conversion.objects import wire
-from runtime.histogram import Histogram
-from runtime.once import Interval
+from runtime.metrics_server import Histogram
+from runtime.retries import Interval
 from webhook.edge.metrics import PathMetrics
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from policies.applying.subjects import decoded, size_of
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.rules import MutatingRule
 from runtime import tracing
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.access import Answers, Asking
 from webhook.reviews.policy_allowance import Execution

@@ -6,17 +6,21 @@ review that ends there is the answer. What waits, or has an effect outside this 
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Protocol
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, Protocol, TypeAlias
 
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
+
+Review: TypeAlias = Coroutine[Any, Any, Decision]
+"""A review that has not begun."""
 
 
 class Reviewer(Protocol):
     """Decides about the objects of one path."""
 
-    def review(self, request: AdmissionRequest) -> Coroutine[Any, Any, Decision]:
+    def review(self, request: AdmissionRequest) -> Review:
         """The decision. Another exception than `LaneError` is a defect of ours and becomes HTTP 500."""
 
 
@@ -25,15 +29,43 @@ async def before_waiting() -> None:
     await asyncio.sleep(0)
 
 
-def first_step(review: Coroutine[Any, Any, Decision]) -> Decision | None:
-    """The decision of a review that ends without a wait; None, without effects, if it would wait.
+class _FirstSteps:
+    """Runs first steps, all by one generator that awaits one review after the other. For one thread: the event loop's.
 
-    It raises what the review raises in its first step.
+    A review that ends inside another generator raises no StopIteration, which would cost more than a decision about a
+    pod without Neuron devices.
     """
-    try:
-        review.send(None)
-    except StopIteration as ended:
-        decision: Decision = ended.value
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._steps = _awaiting()
+        self._send: Callable[[Review], Decision | None] = self._steps.send
+        next(self._steps)
+
+    def __call__(self, review: Review) -> Decision | None:
+        """The decision of a review that ends without a wait; None, without effects, if it would wait.
+
+        It raises what the review raises in its first step.
+        """
+        try:
+            decision = self._send(review)
+        except BaseException:
+            self._begin()
+            raise
+        if decision is None:
+            self._steps.close()  # It closes the review, too.
+            self._begin()
         return decision
-    review.close()
-    return None
+
+
+@types.coroutine
+def _awaiting() -> Generator[Decision | None, Review, None]:
+    decision = None
+    while True:
+        review = yield decision
+        decision = yield from review
+
+
+first_step: Final = _FirstSteps()

@@ -12,7 +12,7 @@ from policies.applying.knowledge import ReviewAccess, review_nothing
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
 from webhook.reviews.policy_changes import PolicyChanges

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.configs import ratcheted
 from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_one_object, judge_claim, judge_read
-from checks.words.keys import misspelt_keys_in
+from checks.words import misspelt_keys_in
 from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
-from conversion.decide import DecisionInputs, PodFacts, check_created, check_names, templates_of_record
+from conversion.decide import DecisionInputs, PodFacts, check_created, check_unclaimed, templates_of_record
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
 from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import KnownTemplates
@@ -219,33 +219,33 @@ class Validator:
     async def _review_pod(self, request: AdmissionRequest) -> Decision:
         if request.operation != "CREATE":
             return _OPERATION  # claims and containers of a pod cannot change
-        raw = bytes(request.object)
-        if len(raw) > LARGE_OBJECT:
-            if not any(needle in raw for needle in _POD_NEEDLES):
-                return _NOT_NEURON
-            reading = effort.of_reading(len(raw))
-            claiming = await self._lane.run(request.namespace, lambda: Claiming.of(pods.decode(raw)), reading)
-        else:
+        raw, namespace = bytes(request.object), request.namespace
+        large = len(raw) > LARGE_OBJECT
+        if not large:
             claiming = Claiming.of(pods.decode(raw))
-        known: Mapping[str, KnownClaim] = _NOTHING_KNOWN
-        bound: list[Finding] = []
+        elif any(needle in raw for needle in _POD_NEEDLES):
+            reading = effort.of_reading(len(raw))
+            claiming = await self._lane.run(namespace, lambda: Claiming.of(pods.decode(raw)), reading)
+        else:
+            return _NOT_NEURON
+        if claiming.is_empty and not large:
+            return self._without_claims(claiming, raw)
+        check = functools.partial(self._without_claims, claiming, raw)
         if not claiming.is_empty:
-            await self._judge_templates(claiming.names, request.namespace)
-            made = {**await self._computed(claiming, raw, request.namespace), **self._carried(raw, request.namespace)}
-            known = await self._claims(claiming.names, request.namespace, made)
+            await self._judge_templates(claiming.names, namespace)
+            made = await self._made(claiming, raw, namespace)
+            known = await self._claims(claiming.names, namespace, made)
+            bound: list[Finding] = []
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._context, self._conversion)
-        resizers = {} if claiming.is_empty else self._cluster.resizers(request.namespace)
-        check = functools.partial(self._created, claiming, known, misspelt_keys_in(raw), bound, raw, resizers)
-        if len(raw) <= LARGE_OBJECT:
-            return check()
-        return await self._lane.run(request.namespace, check, effort.of_deciding(len(raw)))
+            resizers = self._cluster.resizers(namespace)
+            check = functools.partial(self._with_claims, claiming, known, bound, raw, resizers)
+        return await self._lane.run(namespace, check, effort.of_deciding(len(raw))) if large else check()
 
-    def _created(
+    def _with_claims(
         self,
         claiming: Claiming,
         known: Mapping[str, KnownClaim],
-        keys: tuple[Finding, ...],
         bound: Iterable[Finding],
         raw: bytes,
         resizers: Mapping[tuple[str, str], str],
@@ -255,23 +255,22 @@ class Validator:
         Args:
             claiming: the pod.
             known: its claims.
-            keys: findings about its labels and annotations.
             bound: findings about its claims by policies that bind them.
             raw: the pod as JSON.
             resizers: as for `DecisionInputs`.
         """
-        if claiming.is_empty and claiming.pod.annotations.template is None:
-            return self._without_claims(claiming, keys)
         extended = self._conversion.extended_resources
-        found = [*check_created(claiming, known, self._context, extended), *bound, *keys]
+        found = [*check_created(claiming, known, self._context, extended), *bound, *misspelt_keys_in(raw)]
         if resizers:  # The owner of a pod is not in its view.
             found += resized("Pod", mapping(nesting.decode(raw)), resizers)
         return _decision(found, "valid")
 
-    def _without_claims(self, claiming: Claiming, keys: tuple[Finding, ...]) -> Decision:
-        if keys and not claiming.pod.concerns_us:
-            keys = ()
-        findings = (*check_names(claiming.pod, self._conversion.extended_resources), *keys)
+    def _without_claims(self, claiming: Claiming, raw: bytes) -> Decision:
+        """The same about a pod that declares no claim: the API server has checked what its containers refer to."""
+        pod, keys, extended = claiming.pod, misspelt_keys_in(raw), self._conversion.extended_resources
+        if pod.annotations.template is not None:
+            return _decision([*check_created(claiming, _NOTHING_KNOWN, self._context, extended), *keys], "valid")
+        findings = (*check_unclaimed(pod, extended), *(keys if keys and pod.concerns_us else ()))
         return _decision(findings, "valid") if findings else _NOT_NEURON
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
@@ -339,38 +338,36 @@ class Validator:
         specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
         return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
-    async def _computed(self, claiming: Claiming, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
-        """Templates that conversion makes for a converted pod, if no cache has its own yet. In a dry run none is made.
+    async def _made(self, claiming: Claiming, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
+        """Templates that no cache has yet: of the conversion of a pod, and of ClaimTemplate policies that it names.
 
-        Only its name in the pod is taken from the pod; its content is computed.
+        In a dry run none is made. Only names are taken from the pod; what the templates contain is computed.
         """
         pod = claiming.pod
-        wanted = {name for _, kind, name in claiming.names if kind == "ResourceClaimTemplate"}
-        if not pod.labelled or all(self._cluster.claim_template(namespace, name) is not None for name in wanted):
-            return {}
+        templates = [name for _, kind, name in claiming.names if kind == "ResourceClaimTemplate"]
+        wanted = {name for name in templates if self._cluster.claim_template(namespace, name) is None}
+        carried = self._finds is not None and bool(wanted) and bool(self._finds(raw))
+        if not wanted or not (pod.labelled or carried):
+            return _NOTHING_MADE
         facts, context, steering = self._cluster.namespace(namespace), self._conversion, NO_STEERING
-        small = len(raw) <= LARGE_OBJECT
         if self._steer is not None:
             read = functools.partial(nesting.decode, raw)
-            data = read() if small else await self._lane.run(namespace, read, effort.of_reading(len(raw)))
+            reading = effort.of_reading(len(raw))
+            data = read() if len(raw) <= LARGE_OBJECT else await self._lane.run(namespace, read, reading)
             steering = self._steer(data, namespace)
 
         def compute() -> Mapping[str, ClaimSpec]:
-            found: dict[str, ClaimSpec] = {}
+            found = _specs(steering)
+            if not pod.labelled or found.keys() >= wanted:
+                return found
             for each in templates_of_record(pod, facts, context, steering):
                 if each.spec:
-                    found[each.name] = read_claim(KIND, API_VERSION, each.spec)[0]
+                    found.setdefault(each.name, read_claim(KIND, API_VERSION, each.spec)[0])
                 if found.keys() >= wanted:
                     break
             return found
 
         return await on_loop_or_in(self._lane, namespace, compute, len(raw))
-
-    def _carried(self, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
-        """Templates of ClaimTemplate policies that a pod names. In a dry run none is made."""
-        if self._steer is None or self._finds is None or len(raw) > LARGE_OBJECT or not self._finds(raw):
-            return _NOTHING_MADE
-        return _specs(self._steer(nesting.decode(raw), namespace))
 
     async def _claims(
         self, declared: ClaimNames, namespace: str, made: Mapping[str, ClaimSpec] = _NOTHING_MADE
@@ -396,7 +393,7 @@ class Validator:
         return known
 
 
-def _specs(steering: Steering) -> Mapping[str, ClaimSpec]:
+def _specs(steering: Steering) -> dict[str, ClaimSpec]:
     """The templates of ClaimTemplate policies that a pod names, by name."""
     return {each.name: read_claim(KIND, API_VERSION, each.spec)[0] for each in steering.named}
 

@@ -18,9 +18,7 @@ from cluster.from_watches.reflector import Reflector
 from cluster.object_reader import Projection
 from cluster.resources import MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Collection, Resource
-from runtime.explanations import explain
-from runtime.media_types import JSON_PATCH
+from runtime.api_server import JSON_PATCH, ApiServer, Collection, Resource, explain
 from runtime.watching import Timing
 
 log = logging.getLogger(__name__)

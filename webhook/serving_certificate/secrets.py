@@ -22,9 +22,7 @@ from cluster.object_reader import Projection
 from cluster.resources import SECRETS
 from neuron.names import MANAGER
 from runtime.api_errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Collection
-from runtime.explanations import explain, rule_text
-from runtime.media_types import APPLY, MERGE_PATCH
+from runtime.api_server import APPLY, MERGE_PATCH, ApiServer, Collection, explain, rule_text
 from runtime.watching import Timing
 
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"

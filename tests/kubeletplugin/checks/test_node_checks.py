@@ -16,7 +16,7 @@ from kubeletplugin.checks.readings import NodeInfo, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.owner import node_checks
+from kubeletplugin.node_events import node_checks
 from kubeletplugin.publish.publisher import SliceNote
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.checks.test_containers import Host, host

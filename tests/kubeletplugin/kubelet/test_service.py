@@ -13,8 +13,8 @@ import pytest
 
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.kubelet import service
-from kubeletplugin.kubelet.probe import Prober
 from kubeletplugin.kubelet.register import (
+    Prober,
     Registration,
     SocketError,
     SocketPaths,
@@ -34,7 +34,7 @@ from kubeletplugin.pb import (
 )
 from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.driver import CALL_BUDGET, Driver, NodeClaims
-from kubeletplugin.publish.other_driver import Served
+from kubeletplugin.publish.gate import Served
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import (
     NODE,

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claim_files import ClaimFile
-from kubeletplugin.discover.processes import ProcessUse
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
-from kubeletplugin.prepare.pod_resources import NoKubeletError, PodResources, UsedDevice
-from kubeletplugin.prepare.usage import by_processes, in_use
+from kubeletplugin.prepare.usage import NoKubeletError, PodResources, UsedDevice, by_processes, in_use
 from tests.kubeletplugin.fakes import NODE, uid
 from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod, usage
 

@@ -13,12 +13,11 @@ import pytest
 
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
-from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.prepare.usage import Holds
+from kubeletplugin.publish.gate import KubeletGate, Served
 from kubeletplugin.publish.offer import OfferSettings
-from kubeletplugin.publish.other_driver import Served
 from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working

@@ -11,7 +11,7 @@ import pytest
 from neuron.hardware.instances import Catalogue, Topology
 from policies.files import folders
 from policies.files.loader import PolicyError, load_folder, read_folder
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.policies.policy_files import POD, loaded, policy, problems
 from tests.policies.schema.test_kinds import CATALOG, CHECK, CONVERSION
 from tests.support.timing import assert_below

@@ -8,7 +8,7 @@ import pytest
 from runtime.api_errors import UnreachableError
 from tests.policies.policy_files import loaded, policy
 from tests.support.answers import PreparedAnswers
-from webhook.cluster.access_reviews import AccessReviews
+from webhook.cluster.for_policies import AccessReviews
 
 DENIED, ALLOWED = ({"status": {"allowed": each}} for each in (False, True))
 ASKS = "authorizer.path('/x').check('get').allowed()"

@@ -247,10 +247,10 @@ async def main():
     lane = ThreadLane()
     application = build({"/mutate": Slow(lane)}, {}, lifecycle, RequestLimits(BodyReader(1 << 20, 5)),
                         Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)))
-    listener = server.listen("127.0.0.1", 0, "--host", "--port")
+    listener = listening.listen("127.0.0.1", 0, "--host", "--port")
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
     running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=0, drain_timeout=1))
-    with server.on_signals(running.stop):
+    with listening.on_signals(running.stop):
         await running.serve(sockets=[listener])
     lane.close()
 

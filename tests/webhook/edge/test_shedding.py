@@ -20,9 +20,8 @@ from conversion.patches.decision import Decision, unchanged
 from tests.support.clocks import Clock
 from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Client, Reply, Running, eventually, free_port, review, serving
-from webhook.edge.bodies import BodyReader, BodyTooManyError
+from webhook.edge.bodies import BodyReader, BodyTooManyError, MemoryBudget
 from webhook.edge.metrics import PathMetrics
-from webhook.edge.room import MemoryBudget
 from webhook.edge.shedding import Gate, LoopLag, caller_timeout, creates_template
 from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.worker_threads import seconds_left

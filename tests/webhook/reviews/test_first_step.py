@@ -53,6 +53,7 @@ def test_an_error_of_the_first_step_is_raised() -> None:
 
     with pytest.raises(ValueError, match="text"):
         first_step(review())
+    assert first_step(at_once()) is DECISION
 
 
 @pytest.mark.parametrize("lane", [Inline(), ThreadLane()], ids=["inline", "threads"])

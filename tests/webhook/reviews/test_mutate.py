@@ -17,7 +17,7 @@ from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
