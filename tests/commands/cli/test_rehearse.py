@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -92,13 +93,13 @@ class TestRehearse:
     def test_a_pod_that_waits_today_and_would_be_denied_is_1_as_in_a_report(self) -> None:
         odd = pods("odd", "", count=6, namespace="team-b")
         text = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *odd])
-        result = run("rehearse", "-f", "-", stdin=text)
-        reported = run("report", "-f", "-", "--families", "trn1", stdin=text)
+        result = run_without_cluster("rehearse", "-f", "-", stdin=text)
+        reported = run_without_cluster("report", "-f", "-", "--families", "trn1", stdin=text)
         assert (result.exit_code, reported.exit_code) == (1, 1)
         assert "1 pod that waits today is denied." in result.stdout
         assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
         waits = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *pods("x", "", nodeSelector={"a": "b"})])
-        assert run("rehearse", "-f", "-", stdin=waits).exit_code == 0
+        assert run_without_cluster("rehearse", "-f", "-", stdin=waits).exit_code == 0
 
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         for number, item in enumerate(CLUSTER):
@@ -225,7 +226,7 @@ POOLED = [
 
 class TestPool:
     def test_a_pool_is_played_as_if_it_had_more_nodes_with_the_driver(self) -> None:
-        result = run("rehearse", "-f", "-", "--pool", "dra=1", stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "--pool", "dra=1", stdin=as_list(POOLED))
         told = " ".join(result.stdout.split())
         assert result.exit_code == 0, result.output
         assert (
@@ -233,11 +234,15 @@ class TestPool:
             " a static pool (`replicas`)."
         ) in told
         assert "Which topology.kubernetes.io/zone the assumed nodes of NodePool dra have: no pod that selects" in told
-        assert run("rehearse", "-f", "-", stdin=as_list(POOLED)).exit_code == 1
+        assert run_without_cluster("rehearse", "-f", "-", stdin=as_list(POOLED)).exit_code == 1
 
     def test_nodes_of_a_pool_on_the_plugin_join_with_the_plugin_and_move_with_it(self) -> None:
         two = node("n2", "b")
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=3", stdin=as_list([*POOLED, two])))
+        found = printed(
+            run_without_cluster(
+                "rehearse", "-f", "-", "-o", "json", "--pool", "static=3", stdin=as_list([*POOLED, two])
+            )
+        )
         added = ["static-assumed-1", "static-assumed-2"]
         assert found["groups"][1] == {
             "name": "karpenter.sh/nodepool=static",
@@ -268,7 +273,9 @@ class TestPool:
         pool["spec"]["template"]["spec"]["taints"] = [{"key": "only", "effect": "NoSchedule"}]
         [held] = pods("held", "p", count=16, namespace="team-b")
         objects = [*nodes, pool, node("p", "b"), pod, held]
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=2", stdin=as_list(objects)))
+        found = printed(
+            run_without_cluster("rehearse", "-f", "-", "-o", "json", "--pool", "static=2", stdin=as_list(objects))
+        )
         [step] = found["steps"]
         # The taint keeps team-b off the new node, the labels of the pool and of its nodes let team-a onto it.
         assert [(each["pod"], each["to"]) for each in step["moves"]] == [(0, "d"), (1, "static-assumed-1")]
@@ -280,14 +287,16 @@ class TestPool:
             *pods("serve", "n1", nodeSelector={"karpenter.sh/nodepool": "dra"}),
             node_pool("dra", TRN1, labels={"neuron.aws.com/driver": "dra"}),
         ]
-        today = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
+        today = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
         assert [each["cause"] for each in today["steps"][-1]["waiting"]] == ["no plugin node left"]
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "dra=2", stdin=as_list(objects)))
+        found = printed(
+            run_without_cluster("rehearse", "-f", "-", "-o", "json", "--pool", "dra=2", stdin=as_list(objects))
+        )
         assert [(each["to"], each["converted"]) for each in found["steps"][-1]["moves"]] == [("dra-assumed-1", True)]
         assert found["well"]
 
     def test_the_page_tells_and_draws_the_assumed_nodes(self) -> None:
-        result = run("rehearse", "-f", "-", "-o", "html", "--pool", "dra=1", stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "-o", "html", "--pool", "dra=1", stdin=as_list(POOLED))
         assert "<li>Assumed (--pool): NodePool dra has 1 node of trn1.32xlarge, 1 more than it has" in result.stdout
         assert '["dra-assumed-1","karpenter.sh/nodepool=dra","trn1.32xlarge","driver"' in result.stdout
 
@@ -295,13 +304,13 @@ class TestPool:
         api.kinds = [*api.kinds, ("karpenter.sh", "v1", "NodePool", "nodepools", False)]
         put(api, *POOLED)
         argv = ("--pool", "dra=1", "-o", "json")
-        live = read(run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv))
-        file = read(run("rehearse", "-f", "-", *argv, stdin=as_list(POOLED)))
+        live = printed(run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv))
+        file = printed(run_without_cluster("rehearse", "-f", "-", *argv, stdin=as_list(POOLED)))
         assert live["problems"] == []
         assert (live["steps"], live["pools"]) == (file["steps"], file["pools"])
         assert live["well"]
         api.forbid("list", "nodepools", "karpenter.sh")
-        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv)
+        result = run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv)
         assert result.exit_code == 2
         assert "there is no NodePool 'dra': none is known (" in result.stderr
 
@@ -323,7 +332,7 @@ class TestPool:
         ],
     )
     def test_a_pool_that_cannot_be_assumed_is_told(self, pool: str, message: str) -> None:
-        result = run("rehearse", "-f", "-", "--pool", pool, stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "--pool", pool, stdin=as_list(POOLED))
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
