@@ -42,21 +42,21 @@ PODS: dict[str, dict[str, Any]] = {
 }
 
 
-def template(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def pod_template(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "main", "image": "app:1", **container}], **spec}}
 
 
-KARPENTER = template(
+KARPENTER = pod_template(
     {"resources": PODS["fits"], "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]},
     nodeSelector={"karpenter.sh/nodepool": "accelerated"},
 )
 MISSPELT_KEY = {
     "metadata": {"annotations": {"neuron.aws.com/logical-neuroncore": "1"}},
-    **template({"resources": PODS["fits"]}),
+    **pod_template({"resources": PODS["fits"]}),
 }
 QUEUED = {
     "metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "q"}},
-    **template({"resources": PODS["fits"]}),
+    **pod_template({"resources": PODS["fits"]}),
 }
 
 
@@ -83,7 +83,7 @@ def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
 
 def of_kinds() -> Iterator[Any]:
     """An object of each kind of the table, with each pod."""
-    pods = {name: template({"resources": resources}) for name, resources in PODS.items()}
+    pods = {name: pod_template({"resources": resources}) for name, resources in PODS.items()}
     pods |= {"karpenter": KARPENTER, "queued": QUEUED, "key": MISSPELT_KEY}
     for (group, kind), entry in KINDS.items():
         for name, pod in pods.items():
@@ -173,10 +173,10 @@ def of_server(item: Any, view: Any = None, namespace: str = "team-a") -> tuple[s
     return set(codes), bool(validated.errors) or "NEU701" in codes
 
 
-NOT_READABLE = template({}, nodeName=5)
+NOT_READABLE = pod_template({}, nodeName=5)
 RAY_GROUPS = {
     "headGroupSpec": {"template": NOT_READABLE},
-    "workerGroupSpecs": [{"template": template({"resources": PODS["refused"]})}],
+    "workerGroupSpecs": [{"template": pod_template({"resources": PODS["refused"]})}],
 }
 SEEN_BY_ONE_SIDE: dict[str, Any] = {
     "a pod that cannot be read beside another": {
@@ -189,7 +189,7 @@ SEEN_BY_ONE_SIDE: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         **MISSPELT_KEY,
-        **template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
+        **pod_template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
     },
 }
 """Found by random manifests."""

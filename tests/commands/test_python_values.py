@@ -41,7 +41,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from leaves(inner, (*path, key))
 
 
-def changed(value: Any, path: tuple[Any, ...], put: object) -> Any:
+def replaced_at(value: Any, path: tuple[Any, ...], put: object) -> Any:
     whole = copy.deepcopy(value)
     inner = whole
     for step in path[:-1]:
@@ -57,7 +57,7 @@ def test_messages_about_a_field_of_another_type(tmp_path: Path, name: str, comma
     for number, whole in enumerate(objects):
         for at, path in enumerate(leaves(whole)):
             for odd in ("null", "true", "list", "object"):
-                (tmp_path / f"{number}-{at}-{odd}.json").write_bytes(orjson.dumps(changed(whole, path, ODD[odd])))
+                (tmp_path / f"{number}-{at}-{odd}.json").write_bytes(orjson.dumps(replaced_at(whole, path, ODD[odd])))
     result = invoke(command, tmp_path)
     assert result.exit_code == 1
     told = result.stderr if command == "convert" else result.output

@@ -56,7 +56,7 @@ def stored(
     }
 
 
-def pod(name: str, *templates: str, namespace: str = "team", phase: str = "Running") -> dict[str, Any]:
+def templates_pod(name: str, *templates: str, namespace: str = "team", phase: str = "Running") -> dict[str, Any]:
     """A pod that refers to templates, and to a claim."""
     claims = [{"name": f"c{n}", "resourceClaimTemplateName": each} for n, each in enumerate(templates)]
     return {

@@ -52,7 +52,7 @@ def run_convert(
     return forked.run("commands", ["convert", *arguments], cwd=directory, environment=variables, stdin=stdin)
 
 
-def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+def messages_of(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     return done.stderr.decode().splitlines()
 
 
@@ -160,7 +160,7 @@ def test_a_diff_of_files_elsewhere_names_the_directory_to_apply_it_in(tmp_path: 
     (tmp_path / "pod.yaml").write_text(legacy())
     elsewhere = run_convert(tmp_path / "in", "-f", "../pod.yaml", "-o", "diff")
     assert elsewhere.stdout.startswith(b"--- a/pod.yaml\n")
-    assert said(elsewhere) == [f"The paths in the diff are relative to {tmp_path}: apply it there."]
+    assert messages_of(elsewhere) == [f"The paths in the diff are relative to {tmp_path}: apply it there."]
     assert run_convert(tmp_path, "-f", str(tmp_path / "pod.yaml"), "-o", "diff").stdout.startswith(b"--- a/pod.yaml\n")
     assert run_convert(tmp_path, "-f", "-", "-o", "diff", stdin=legacy().encode()).stdout.startswith(b"--- a/stdin\n")
 
@@ -186,7 +186,7 @@ REFUSAL = (
 def test_a_refused_object_is_unchanged_and_the_rest_is_converted(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{legacy('seven', 7)}---\n{legacy()}")
     done = run_convert(tmp_path, "-f", "pods.yaml")
-    assert (done.returncode, said(done)) == (1, [REFUSAL])
+    assert (done.returncode, messages_of(done)) == (1, [REFUSAL])
     assert done.stdout.decode().startswith(f"{legacy('seven', 7)}---\napiVersion: resource.k8s.io/v1\n")
     assert kinds(done) == ["Pod", "ResourceClaimTemplate", "Pod"]
 
@@ -199,7 +199,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path)
     names = ["bad.yaml", "pods.yaml", "empty", "list.yaml", "missing.yaml", ""]
     done = run_convert(tmp_path, *(part for name in names for part in ("-f", name)))
     assert done.returncode == 2
-    assert said(done) == [
+    assert messages_of(done) == [
         "bad.yaml:4:1: did not find expected node content while parsing a flow node.",
         "empty: It contains no file *.yaml, *.yml, *.json.",
         "list.yaml:1:1: the document is a list, not a mapping with apiVersion and kind.",
@@ -214,7 +214,7 @@ def test_one_document_that_cannot_be_read_does_not_hide_the_others(tmp_path: Pat
     (tmp_path / "bad.yaml").write_text(f"{legacy('seven', 7)}---\nb: [\n---\n{legacy('four', 4)}")
     done = run_convert(tmp_path, "-f", "bad.yaml")
     assert done.returncode == 2
-    assert [line.partition(" ")[0] for line in said(done)] == ["bad.yaml:14:1:", "bad.yaml:11:"]
+    assert [line.partition(" ")[0] for line in messages_of(done)] == ["bad.yaml:14:1:", "bad.yaml:11:"]
     assert done.stdout.decode().startswith(f"{legacy('seven', 7)}---\nb: [\n---\napiVersion: resource.k8s.io/v1\n")
     assert "resourceClaimTemplateName: neuron-4-" in done.stdout.decode()
 
@@ -267,7 +267,7 @@ def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> No
     text = legacy().replace("  name: train\n", "  name: train\n  namespace: kept\n")
     kept = run_convert(tmp_path, "--exclude-namespace", "kept", "-f", "-", stdin=text.encode())
     assert (kept.returncode, kept.stdout.decode()) == (0, text)
-    assert said(kept) == [
+    assert messages_of(kept) == [
         "<stdin>:5: [document 1, Pod kept/train] metadata.namespace: not converted: namespace kept is excluded"
         " (--exclude-namespace)."
     ]
@@ -430,10 +430,10 @@ def test_policies_steer_conversion_and_are_loaded_only_on_request(tmp_path: Path
     )
     done = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "policies", "-o", "diff")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert said(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
+    assert messages_of(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
     faulty = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
     assert (faulty.returncode, faulty.stdout) == (2, b"")
-    assert said(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]
+    assert messages_of(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]
 
 
 # --- families -----------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def test_unknown_families_give_a_warning_and_no_affinity(tmp_path: Path) -> None
     done = run_convert(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
     assert done.returncode == 0
     assert b"affinity" not in done.stdout
-    (line,) = said(done)
+    (line,) = messages_of(done)
     assert line.startswith("pod.yaml:5: [document 1, Pod train] spec: NEU216: ")
 
 
@@ -467,7 +467,7 @@ def test_a_family_hint_in_the_manifest_overrides_the_flag(tmp_path: Path) -> Non
     done = run_convert(tmp_path, "-f", "pod.yaml", "--families", "trn1")
     assert done.returncode == 0
     assert b"inf2.48xlarge" in done.stdout
-    (line,) = said(done)
+    (line,) = messages_of(done)
     assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector.instanceType: NEU217: ")
 
 

@@ -32,7 +32,7 @@ def convert(*arguments: str, stdin: str = "", **environment: str) -> Result:
     return invoke("convert", *arguments, stdin=stdin, environment={**ENVIRONMENT, **environment})
 
 
-def objects(text: str) -> list[dict[str, Any]]:
+def documents_of(text: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(text) if each]
 
 
@@ -56,7 +56,7 @@ def overlay(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="needs kustomize or kubectl")
 def test_the_flag_k_builds_with_kustomize_and_converts(overlay: Path) -> None:
     done = convert("-k", str(overlay), "--families", "trn2")
-    template, pod = objects(done.stdout)
+    template, pod = documents_of(done.stdout)
     assert template["metadata"]["name"].startswith("neuron-4-")
     assert pod["metadata"]["name"] == "prod-train"
     claims = pod["spec"]["resourceClaims"]
@@ -151,7 +151,7 @@ def test_a_post_renderer_converts_what_helm_rendered(tmp_path: Path) -> None:
     text = rendered(tmp_path)
     done = convert("--post-renderer", "--families", "trn2", "-n", "team-a", stdin=text)
     assert done.exit_code == 0
-    found = {each["kind"]: each for each in objects(done.stdout)}
+    found = {each["kind"]: each for each in documents_of(done.stdout)}
     assert set(found) == {"ConfigMap", "ResourceClaimTemplate", "Pod"}
     name = found["ResourceClaimTemplate"]["metadata"]["name"]
     assert found["Pod"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == name

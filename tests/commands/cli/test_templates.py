@@ -15,7 +15,7 @@ from commands.cli import templates as command
 from runtime.watching import Timing
 from tests.runtime.test_console import controls
 from tests.support.fake_api import FakeApi, answer
-from tests.support.generated import PLURAL, access, forbidden, pod, pod_group, serve_groups, stored, template
+from tests.support.generated import PLURAL, access, forbidden, pod_group, serve_groups, stored, template, templates_pod
 from tests.support.invoking import invoke
 
 pytestmark = pytest.mark.anyio
@@ -49,8 +49,8 @@ async def run_templates(*arguments: str | Path) -> Result:
 
 async def test_a_list_shows_age_pods_and_groups(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(8, mark="2026-03-01T12:00:00.000000Z"))
-    api.put("pods", pod("a", FOUR))
-    api.put("pods", pod("b", FOUR))
+    api.put("pods", templates_pod("a", FOUR))
+    api.put("pods", templates_pod("b", FOUR))
     serve_groups(api)
     api.put("podgroups", pod_group("gang", FOUR))
     result = await run_templates("list", "--kubeconfig", kubeconfig)
@@ -64,7 +64,7 @@ async def test_a_list_shows_age_pods_and_groups(api: FakeApi, kubeconfig: Path) 
 
 async def test_a_list_for_programs_names_pods_and_groups(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(4, "other"))
-    api.put("pods", pod("a", FOUR))
+    api.put("pods", templates_pod("a", FOUR))
     serve_groups(api)
     api.put("podgroups", pod_group("gang", FOUR))
     result = await run_templates("list", "--kubeconfig", kubeconfig, "-n", "team", "-o", "json")
@@ -79,7 +79,7 @@ async def test_an_empty_list_is_reported(kubeconfig: Path) -> None:
 
 async def test_prune_lists_the_result_for_each_template(api: FakeApi, kubeconfig: Path) -> None:
     put(api, stored(4), stored(8))
-    api.put("pods", pod("a", FOUR))
+    api.put("pods", templates_pod("a", FOUR))
     api.put(PLURAL, stored(2, age=dt.timedelta(days=-9999)))
     result = await run_templates("prune", "--kubeconfig", kubeconfig, "--grace", "0s")
     assert result.exit_code == 0

@@ -67,7 +67,7 @@ def run_validate(*arguments: str, stdin: str | None = None) -> Result:
     return invoke("validate", *arguments, stdin=stdin, environment=ENVIRONMENT)
 
 
-def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
+def findings_of(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
     """Findings as `code severity path`, and the exit code."""
     text = "\n---\n".join(json.dumps(each) for each in manifests)
     result = run_validate("-f", "-", "-o", "json", *options, stdin=text)
@@ -205,7 +205,7 @@ class TestApiServerRefusals:
         ],
     )
     def test_an_object_that_the_api_server_would_refuse_has_a_finding(self, manifest: Any, found: list[str]) -> None:
-        assert check(manifest) == (found, 1)
+        assert findings_of(manifest) == (found, 1)
 
 
 CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
@@ -213,12 +213,12 @@ CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
 
 class TestSeveralObjects:
     def test_a_legacy_pod_has_the_findings_of_its_conversion(self) -> None:
-        found, code = check(pod(container(neuron="7")))
+        found, code = findings_of(pod(container(neuron="7")))
         assert (found, code) == (["NEU105 error spec.containers[0].resources.limits[aws.amazon.com/neuron]"], 1)
 
     def test_a_pod_is_compared_with_the_template_in_the_files(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
-        found, code = check(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
+        found, code = findings_of(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
         assert (found, code) == (["NEU708 error spec.containers[0].resources.claims[0].request"], 1)
 
     def test_a_pod_is_compared_with_the_claim_in_the_files(self) -> None:
@@ -227,16 +227,16 @@ class TestSeveralObjects:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         claims = [{"name": "neurons", "resourceClaimName": "shared"}]
         where = ("-n", "team-a")
-        assert check(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
+        assert findings_of(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
 
     def test_a_template_of_another_namespace_is_not_used_for_the_pod(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         # GOOD sets no namespace: it is in `default`, and the pod in `team-a`.
-        assert check(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
+        assert findings_of(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
 
     def test_a_template_that_is_not_in_the_files_is_no_finding(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons"}]}}
-        assert check(pod(main, resourceClaims=CLAIMS)) == ([], 0)
+        assert findings_of(pod(main, resourceClaims=CLAIMS)) == ([], 0)
 
     def test_a_device_class_in_the_files_is_used(self) -> None:
         own = {
@@ -245,7 +245,7 @@ class TestSeveralObjects:
             "metadata": {"name": "small"},
             "spec": {"selectors": [{"cel": {"expression": on(TRN1)}}]},
         }
-        found, code = check(template(claim(request("neurons", 7, device_class="small"))), own)
+        found, code = findings_of(template(claim(request("neurons", 7, device_class="small"))), own)
         assert (found, code) == (["NEU520 error spec.spec.devices.requests[0].exactly.count"], 1)
 
     def test_the_annotations_of_a_namespace_in_the_files_are_used(self) -> None:
@@ -254,10 +254,10 @@ class TestSeveralObjects:
             "kind": "Namespace",
             "metadata": {"name": "team-a", "annotations": {"neuron.aws.com/convert": "off"}},
         }
-        assert check(pod(container(neuron="7")), namespace) == ([], 0)
+        assert findings_of(pod(container(neuron="7")), namespace) == ([], 0)
 
     def test_excluded_namespaces_are_not_judged(self) -> None:
-        assert check(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
+        assert findings_of(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
 
     def test_other_objects_are_ignored(self) -> None:
         result = run_validate("-f", "-", stdin='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}')

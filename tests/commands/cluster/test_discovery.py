@@ -12,14 +12,16 @@ from tests.support.answers import PreparedAnswers
 pytestmark = pytest.mark.anyio
 
 
-def group(name: str, *versions: str, verbs: tuple[str, ...] = ("list",), scope: str = "Namespaced") -> dict[str, Any]:
+def api_group(
+    name: str, *versions: str, verbs: tuple[str, ...] = ("list",), scope: str = "Namespaced"
+) -> dict[str, Any]:
     resource = {"resource": "jobsets", "responseKind": {"kind": "JobSet"}, "scope": scope, "verbs": list(verbs)}
     found = [{"version": version, "resources": [resource]} for version in versions]
     return {"metadata": {"name": name}, "versions": found}
 
 
 async def test_the_preferred_version_counts() -> None:
-    server = PreparedAnswers({"items": [group("jobset.x-k8s.io", "v1alpha2", "v1alpha1")]})
+    server = PreparedAnswers({"items": [api_group("jobset.x-k8s.io", "v1alpha2", "v1alpha1")]})
     found = await served_kinds(server)  # type: ignore[arg-type]
     served = found["jobset.x-k8s.io", "JobSet"]
     assert (served.resource, served.namespaced) == (Resource("jobset.x-k8s.io", "v1alpha2", "jobsets"), True)
@@ -30,7 +32,7 @@ async def test_the_preferred_version_counts() -> None:
 
 
 async def test_cluster_scope_and_kinds_that_cannot_be_listed() -> None:
-    items = [group("a.example", "v1", scope="Cluster"), group("b.example", "v1", verbs=("create",))]
+    items = [api_group("a.example", "v1", scope="Cluster"), api_group("b.example", "v1", verbs=("create",))]
     found = await served_kinds(PreparedAnswers({"items": items}))  # type: ignore[arg-type]
     assert {kind: served.namespaced for kind, served in found.items()} == {("a.example", "JobSet"): False}
 

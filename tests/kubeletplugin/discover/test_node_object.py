@@ -18,7 +18,7 @@ NODES = "/api/v1/nodes"
 SELECTOR = {"fieldSelector": f"metadata.name={NODE}"}
 
 
-def node(version: str) -> dict[str, Any]:
+def node_of_version(version: str) -> dict[str, Any]:
     return {"metadata": {"name": NODE, "resourceVersion": version}}
 
 
@@ -27,7 +27,7 @@ def following(*events: tuple[str, dict[str, Any]]) -> Server:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
-            return web.json_response({"items": [node("4")], "metadata": {"resourceVersion": "9"}})
+            return web.json_response({"items": [node_of_version("4")], "metadata": {"resourceVersion": "9"}})
         lines = "".join(json.dumps({"type": kind, "object": body}) + "\n" for kind, body in events)
         return web.Response(text=lines)
 
@@ -41,7 +41,10 @@ async def followed(api: ApiStore) -> list[str]:
 
 def test_the_node_is_listed_and_then_watched_alone(tmp_path: Path) -> None:
     server = following(
-        ("MODIFIED", node("10")), ("BOOKMARK", node("11")), ("DELETED", node("12")), ("ADDED", node("13"))
+        ("MODIFIED", node_of_version("10")),
+        ("BOOKMARK", node_of_version("11")),
+        ("DELETED", node_of_version("12")),
+        ("ADDED", node_of_version("13")),
     )
     assert run_scenario(server, tmp_path, followed) == ["4", "10", "13"]
     (_, _, listed, _), (_, _, watched, _) = server.requests
@@ -57,7 +60,7 @@ def test_an_expired_watch_is_an_error(tmp_path: Path) -> None:
 
 def test_the_next_watch_resumes_and_an_expired_version_is_followed_by_a_list(tmp_path: Path) -> None:
     expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    server = following(("MODIFIED", node("10")), ("BOOKMARK", node("11")))
+    server = following(("MODIFIED", node_of_version("10")), ("BOOKMARK", node_of_version("11")))
 
     async def scenario(api: ApiStore) -> list[str]:
         own = NodeApi(api, NODE)
@@ -94,12 +97,12 @@ def test_a_list_without_items_is_an_error(tmp_path: Path) -> None:
 
 def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
     server = Server()
-    server.answers[f"PATCH {NODES}/{NODE}"] = node("5")
+    server.answers[f"PATCH {NODES}/{NODE}"] = node_of_version("5")
 
     async def scenario(api: ApiStore) -> Any:
         return await NodeApi(api, NODE).label({"a": "1", "b": None})
 
-    assert run_scenario(server, tmp_path, scenario) == node("5")
+    assert run_scenario(server, tmp_path, scenario) == node_of_version("5")
     [(_, _, _, body)] = server.requests
     assert body == {"metadata": {"labels": {"a": "1", "b": None}}}
     assert server.headers[0]["Content-Type"] == "application/merge-patch+json"

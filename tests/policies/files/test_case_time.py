@@ -97,14 +97,14 @@ def test_a_cancelled_load_ends() -> None:
         load({"b.yaml": policy_with_cases("b", 3)}, case_time=CaseTime(time.monotonic, cancelled=lambda: True))
 
 
-def opened(folder: Path, step: float) -> PolicyStore:
+def opened_with_ticks(folder: Path, step: float) -> PolicyStore:
     ticks = ticking(step)
     return PolicyStore.open(folder, StoreOptions(lambda: NOW, clock=lambda: next(ticks)))
 
 
 def test_a_reload_leaves_out_a_file_whose_cases_take_too_long(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(policy_with_cases("a", 1))
-    store = opened(tmp_path, 0.1)
+    store = opened_with_ticks(tmp_path, 0.1)
     (tmp_path / "slow.yaml").write_bytes(policy_with_cases("slow", 300))
     (tmp_path / "a.yaml").write_bytes(policy_with_cases("renamed", 2))
     asyncio.run(store.reload())
@@ -114,7 +114,7 @@ def test_a_reload_leaves_out_a_file_whose_cases_take_too_long(tmp_path: Path) ->
 
 def test_a_newer_state_of_the_folder_cancels_the_cases(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.yaml").write_bytes(policy_with_cases("a", 1))
-    store = opened(tmp_path, 0.0)  # Its clock stands still: only a newer state ends the cases.
+    store = opened_with_ticks(tmp_path, 0.0)  # Its clock stands still: only a newer state ends the cases.
     steps = iter(
         [
             lambda: (tmp_path / "a.yaml").write_bytes(policy_with_cases("slow", 3000, SLOW)),

@@ -43,20 +43,20 @@ def keeper(server: ConfigMapServer) -> ConfigMapKeeper:
     return ConfigMapKeeper(server, "ours", "kept")
 
 
-def write(server: ConfigMapServer, kept: KeptSet) -> None:
+def write_kept(server: ConfigMapServer, kept: KeptSet) -> None:
     asyncio.run(keeper(server).write(pack(kept), kept.digest))
 
 
-def read(server: ConfigMapServer) -> bytes | None:
+def read_kept(server: ConfigMapServer) -> bytes | None:
     return asyncio.run(keeper(server).read())
 
 
 def test_a_set_is_written_and_read() -> None:
     server = ConfigMapServer(SHIPPED)
-    assert read(server) is None
+    assert read_kept(server) is None
     kept = KeptSet({"a.yaml": b"x"}, SINCE)
-    write(server, kept)
-    content = read(server)
+    write_kept(server, kept)
+    content = read_kept(server)
     assert content is not None
     assert unpack(content) == kept
     assert server.stored is not None
@@ -65,11 +65,11 @@ def test_a_set_is_written_and_read() -> None:
 
 def test_an_unchanged_set_is_not_written_again() -> None:
     server = ConfigMapServer(SHIPPED)
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
     server.asked.clear()
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE + dt.timedelta(days=1)))
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE + dt.timedelta(days=1)))
     assert server.asked == ["GET"]
-    write(server, KeptSet({"a.yaml": b"y"}, SINCE))
+    write_kept(server, KeptSet({"a.yaml": b"y"}, SINCE))
     assert server.asked == ["GET", "GET", "PUT"]
 
 
@@ -78,16 +78,16 @@ def test_a_write_that_fails_is_a_problem(failure: Exception) -> None:
     server = ConfigMapServer(SHIPPED)
     server.failure = failure
     with pytest.raises(KeepError, match="ConfigMap ours/kept cannot be written"):
-        write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+        write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
 
 
 def test_a_config_map_that_does_not_exist_is_a_problem() -> None:
     with pytest.raises(KeepError, match="ConfigMap ours/kept does not exist"):
-        read(ConfigMapServer(None))
+        read_kept(ConfigMapServer(None))
 
 
 @pytest.mark.parametrize("data", ["", "%%", 3, None])
 def test_a_damaged_content_is_replaced(data: object) -> None:
     server = ConfigMapServer({**SHIPPED, "binaryData": {"policies.json.z": data}})
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
-    assert unpack(read(server) or b"").files == {"a.yaml": b"x"}
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    assert unpack(read_kept(server) or b"").files == {"a.yaml": b"x"}

@@ -39,7 +39,7 @@ class Held:
 
 
 @dataclasses.dataclass
-class Bench:
+class EntryBench:
     held: Held
     entry: PolicyEntry
     leases: Leases
@@ -64,7 +64,7 @@ def resources(api: FakeApi) -> list[str]:
 @contextlib.asynccontextmanager
 async def following(
     api: FakeApi, current: PolicySet, replica: str = "pod-1", settle: float = 0.05
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[EntryBench]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
@@ -79,7 +79,7 @@ async def following(
     work = [entry.cache.run(), entry.run(soon), leases.cache.run(), leases.run()]
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        yield Bench(held, entry, leases)
+        yield EntryBench(held, entry, leases)
     finally:
         for task in tasks:
             task.cancel()

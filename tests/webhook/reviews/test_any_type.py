@@ -76,7 +76,7 @@ def rich() -> Any:
     )
 
 
-def workload() -> Any:
+def leader_worker_set() -> Any:
     template = {
         "metadata": {"annotations": {"neuron.aws.com/ultraserver-mode": "4"}, "labels": {"a": "b"}},
         "spec": rich()["spec"],
@@ -146,7 +146,7 @@ ANYTHING = SCALARS | st.recursive(
 CHANGES = ANYTHING | st.sampled_from(["delete", "twice"])
 
 
-def changed(value: Any) -> st.SearchStrategy[Any]:
+def changed_parts(value: Any) -> st.SearchStrategy[Any]:
     """Data with one or two of its parts changed."""
     every = list(places(value))
 
@@ -186,7 +186,7 @@ RELAXED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 @BOTH
 @RELAXED
-@given(manifest=changed(rich()) | changed(CREATED))
+@given(manifest=changed_parts(rich()) | changed_parts(CREATED))
 @example(manifest=WITHOUT_CLAIMS)
 def test_pods_that_are_created(policies: PolicySet, manifest: Any) -> None:
     holds_for_creation(policies, manifest)
@@ -194,18 +194,20 @@ def test_pods_that_are_created(policies: PolicySet, manifest: Any) -> None:
 
 @BOTH
 @RELAXED
-@given(manifest=changed(workload()))
-@example(manifest=workload() | {"spec": 5})
-@example(manifest=workload() | {"spec": [1]})
-@example(manifest=workload() | {"spec": {"leaderWorkerTemplate": "x"}})
-@example(manifest=workload() | {"metadata": None})
+@given(manifest=changed_parts(leader_worker_set()))
+@example(manifest=leader_worker_set() | {"spec": 5})
+@example(manifest=leader_worker_set() | {"spec": [1]})
+@example(manifest=leader_worker_set() | {"spec": {"leaderWorkerTemplate": "x"}})
+@example(manifest=leader_worker_set() | {"metadata": None})
 def test_leader_worker_sets_that_are_created(policies: PolicySet, manifest: Any) -> None:
     holds_for_creation(policies, manifest, **LWS)
 
 
 @BOTH
 @RELAXED
-@given(new=changed(rich()) | changed(CREATED) | st.just(rich()), old=changed(CREATED) | st.just(CREATED))
+@given(
+    new=changed_parts(rich()) | changed_parts(CREATED) | st.just(rich()), old=changed_parts(CREATED) | st.just(CREATED)
+)
 def test_pods_that_are_updated(policies: PolicySet, new: Any, old: Any) -> None:
     decision = reviewed_with(policies, new, "UPDATE", old)
     result = patched(new, decision)
@@ -215,12 +217,12 @@ def test_pods_that_are_updated(policies: PolicySet, new: Any, old: Any) -> None:
         assert patched(result, again) == result
 
 
-RECORDS = changed(json.loads(CREATED["metadata"]["annotations"][RECORD]) | {"claim": "neuron"})
+RECORDS = changed_parts(json.loads(CREATED["metadata"]["annotations"][RECORD]) | {"claim": "neuron"})
 
 
 @BOTH
 @RELAXED
-@given(said=RECORDS, manifest=st.just(CREATED) | changed(CREATED))
+@given(said=RECORDS, manifest=st.just(CREATED) | changed_parts(CREATED))
 def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any, manifest: Any) -> None:
     forged = copy.deepcopy(manifest)
     try:

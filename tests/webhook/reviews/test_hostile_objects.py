@@ -160,7 +160,7 @@ def sent(seed: dict[str, Any], body: bytes, old: bytes = b"null") -> AdmissionRe
     )
 
 
-def cluster() -> FakeClaims:
+def claims_cluster() -> FakeClaims:
     known = FakeClaims(objects=set())
     known.add_template("big", CLAIM)
     return known
@@ -174,7 +174,7 @@ def answered(review: AdmissionRequest) -> dict[str, Any]:
     return response
 
 
-JUDGE = validator(cluster())
+JUDGE = validator(claims_cluster())
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -208,14 +208,14 @@ class _Valid:
 )
 def test_a_workload_gets_its_templates_early(fields: dict[str, Any], made: bool) -> None:
     store = FakeTemplates()
-    asyncio.run(early(store).review(deployment(**fields)))
+    asyncio.run(early(store).review(deployment_review(**fields)))
     assert bool(store.made) is made
 
 
 def test_a_workload_that_gets_another_template_is_told_so_without_a_call() -> None:
     store = FakeTemplates(refusal=TemplateUnavailableError(Finding("NEU302", "", "no answer", ""), 503, "Unavailable"))
     store.others["team-a", "xl-trn2"] = 9
-    decision = first_step(early(store).review(deployment()))
+    decision = first_step(early(store).review(deployment_review()))
     assert decision is not None
     assert [each.code for each in decision.warnings] == ["NEU721"]
 
@@ -228,7 +228,7 @@ def early(store: FakeTemplates) -> EarlyTemplates:
     return EarlyTemplates(_Valid(), steer.of_template, store, finds)
 
 
-def deployment(**fields: Any) -> AdmissionRequest:
+def deployment_review(**fields: Any) -> AdmissionRequest:
     workload = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"spec": named()["spec"]}}}
     return request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})
 

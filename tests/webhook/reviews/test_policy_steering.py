@@ -235,7 +235,7 @@ def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> 
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))
 
 
-def deployment(neuron: str, **labels: str) -> dict[str, Any]:
+def neuron_deployment(neuron: str, **labels: str) -> dict[str, Any]:
     made = pod(container(neuron=neuron), labels=labels)
     return {"spec": {"template": {"metadata": {"labels": labels}, "spec": made["spec"]}}}
 
@@ -247,10 +247,10 @@ def codes(decision: Decision) -> list[str]:
 def test_pods_of_a_workload_are_judged_by_their_policy() -> None:
     match = {"objectSelector": {"matchLabels": {"loose": "yes"}}}
     found = policies_of_kinds(ConversionPolicy={"match": match, "unconnected": "Allow"})
-    assert codes(judge(found, deployment("7", loose="yes"), "Deployment", "apps")) == ["NEU215"]
-    assert codes(judge(found, deployment("7"), "Deployment", "apps")) == ["NEU701", "NEU105"]
+    assert codes(judge(found, neuron_deployment("7", loose="yes"), "Deployment", "apps")) == ["NEU215"]
+    assert codes(judge(found, neuron_deployment("7"), "Deployment", "apps")) == ["NEU701", "NEU105"]
     off = policies_of_kinds(ConversionPolicy={"mode": "off"})
-    assert codes(judge(off, deployment("7"), "Deployment", "apps")) == []
+    assert codes(judge(off, neuron_deployment("7"), "Deployment", "apps")) == []
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_policies_see_the_pods_of_a_workload_as_its_controller_creates_them(cond
         ConversionPolicy={"mode": "off", "match": {"conditions": [{"name": "c", "expression": condition}]}}
     )
     metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
-    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **deployment("7")}
+    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **neuron_deployment("7")}
     assert codes(judge(off, item, "Deployment", "apps")) == []
 
 

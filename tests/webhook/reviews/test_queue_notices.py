@@ -239,15 +239,15 @@ class TestWorkloads:
         return [str(each).removeprefix("NEU232: ") for each in decision.warnings if each.code == "NEU232"]
 
     def test_a_deployment_in_a_queue(self) -> None:
-        lines = self.check(workload("apps/v1", "Deployment"), "apps")
+        lines = self.check(queued_workload("apps/v1", "Deployment"), "apps")
         assert " ".join(lines).startswith("Kueue counts aws.amazon.com/neuron in queue 'training', and does not")
         assert all(len(line) <= 120 for line in lines)
 
     def test_a_job_is_counted_by_its_template(self) -> None:
-        assert self.check(workload("batch/v1", "Job"), "batch") == []
+        assert self.check(queued_workload("batch/v1", "Job"), "batch") == []
 
     def test_a_volcano_job(self) -> None:
-        manifest = workload("batch.volcano.sh/v1alpha1", "Job")
+        manifest = queued_workload("batch.volcano.sh/v1alpha1", "Job")
         template = manifest["spec"].pop("template")
         manifest["metadata"] = {"name": "w"}
         manifest["spec"] = {"schedulerName": "volcano", "queue": "gold", "tasks": [{"template": template}] * 3}
@@ -255,12 +255,12 @@ class TestWorkloads:
         assert " ".join(lines).count("Volcano counts aws.amazon.com/neuron in queue 'gold'") == 1
 
     def test_pods_that_are_not_converted(self) -> None:
-        manifest = workload("apps/v1", "Deployment")
+        manifest = queued_workload("apps/v1", "Deployment")
         manifest["spec"]["template"]["metadata"] = {"annotations": {"neuron.aws.com/convert": "off"}}
         assert self.check(manifest, "apps") == []
 
 
-def workload(version: str, kind: str) -> dict[str, Any]:
+def queued_workload(version: str, kind: str) -> dict[str, Any]:
     return {
         "apiVersion": version,
         "kind": kind,

@@ -145,7 +145,7 @@ async def test_an_added_foreign_ca_breaks_nothing(api: FakeApi) -> None:
         assert certificates.problems() == []
 
 
-def named(api: FakeApi) -> set[str]:
+def hosts_in_secret(api: FakeApi) -> set[str]:
     leaf = material.read(data(api)).leaf
     return set(material.hosts(leaf.certificate)) if leaf else set()
 
@@ -154,7 +154,7 @@ async def test_replicas_with_different_hosts_agree_on_one_certificate(api: FakeA
     hosts = ("10.0.0.1", "10.0.0.2")
     one, two = (msgspec.structs.replace(SETTINGS, host=host) for host in hosts)
     async with kept(api, one) as first, kept(api, two) as second:
-        await eventually(lambda: set(hosts) <= named(api))
+        await eventually(lambda: set(hosts) <= hosts_in_secret(api))
         await eventually(lambda: first.live.digest == second.live.digest)
         assert (
             rotation.advance(data(api), now=first.now(), rules=rules(one), confirmed=rotation.Confirmed()).data is None
