@@ -47,7 +47,7 @@ def claim_object(
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": whole}
 
 
-def decide_claim(
+def decision_on(
     item: Any,
     operation: str = "CREATE",
     old: Any = None,
@@ -62,7 +62,7 @@ def decide_claim(
 
 
 def enriched(item: Any, **options: Any) -> Any:
-    decision = decide_claim(item, **options)
+    decision = decision_on(item, **options)
     assert decision.outcome is Outcome.ENRICHED, decision
     return jsonpatch.apply_patch(item, list(decision.patch))
 
@@ -198,7 +198,7 @@ def test_the_first_that_is_set_counts(own: str | None, of_namespace: str | None,
     )
     cluster = None if of_namespace is None else namespace(of_namespace)
     policies = conversion_policy(enrichesClaims=True) if by_policy else PolicySet()
-    assert decide_claim(item, cluster=cluster, policies=policies).outcome == outcome
+    assert decision_on(item, cluster=cluster, policies=policies).outcome == outcome
 
 
 @pytest.mark.parametrize("where", ["claim", "namespace"])
@@ -206,7 +206,7 @@ def test_another_value_of_the_annotation_is_a_warning(where: str) -> None:
     item = claim_object(
         defaulted_request("gpus", 4), annotations={names.ANNOTATION_ENRICH: "yes"} if where == "claim" else None
     )
-    [finding] = decide_claim(item, cluster=None if where == "claim" else namespace("yes")).warnings
+    [finding] = decision_on(item, cluster=None if where == "claim" else namespace("yes")).warnings
     owner = "annotation" if where == "claim" else "Namespace annotation"
     assert str(finding) == f"NEU109: {owner} neuron.aws.com/enrich-claims is 'yes'. Allowed: true, false."
 
@@ -218,18 +218,18 @@ def test_a_policy_matches_a_claim_as_a_pod_with_its_labels_and_count() -> None:
     }
     policies = conversion_policy(enrichesClaims=True, match=match, families=["trn1"])
     item = claim_object(*(defaulted_request(f"gpu-{number}") for number in range(4)), annotations=None)
-    assert decide_claim(item, policies=policies).outcome == "unchanged"
+    assert decision_on(item, policies=policies).outcome == "unchanged"
     item["metadata"]["labels"] = {"team": "ml"}
     found = devices_in(enriched(item, policies=policies))
     assert "trn1" in json.dumps(found)
     assert (
-        decide_claim({**item, "spec": claim_object(defaulted_request("one"))["spec"]}, policies=policies).outcome
+        decision_on({**item, "spec": claim_object(defaulted_request("one"))["spec"]}, policies=policies).outcome
         == "unchanged"
     )
 
 
 def test_shadow_mode_reports_and_changes_nothing() -> None:
-    decision = decide_claim(claim_object(defaulted_request("gpus", 4)), mode="shadow")
+    decision = decision_on(claim_object(defaulted_request("gpus", 4)), mode="shadow")
     assert (decision.outcome, decision.patch) == (Outcome.SHADOWED, ())
     assert str(decision.warnings[0]) == (
         "NEU240: shadow mode: this ResourceClaimTemplate would be enriched: gpus: 4 devices (selectors, constraints)."
@@ -238,7 +238,7 @@ def test_shadow_mode_reports_and_changes_nothing() -> None:
 
 def test_mode_off_changes_nothing() -> None:
     item = claim_object(defaulted_request("gpus", 4), annotations=ASKED | {names.ANNOTATION_CONVERT: "off"})
-    assert decide_claim(item).reason == "mode-off-by-pod"
+    assert decision_on(item).reason == "mode-off-by-pod"
 
 
 # --- what is left alone -------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ MATCH = {"requests": ["gpus"], "matchAttribute": GROUP4}
     ],
 )
 def test_a_claim_that_says_more_is_left_alone(item: Any) -> None:
-    decision = decide_claim(item)
+    decision = decision_on(item)
     assert (decision.outcome, decision.reason, decision.warnings) == (Outcome.UNCHANGED, "not-plain", ())
 
 
@@ -281,19 +281,19 @@ def test_a_claim_that_says_more_is_left_alone(item: Any) -> None:
 def test_claims_that_kubernetes_makes_for_pods_are_left_alone(owner: str) -> None:
     item = claim_object(defaulted_request("gpus", 4), kind="ResourceClaim")
     item["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": owner, "name": "p", "uid": "u"}]
-    assert decide_claim(item).reason == "not-plain"
+    assert decision_on(item).reason == "not-plain"
 
 
 def test_our_own_templates_are_left_alone() -> None:
     [template] = decide_pod(pod(container(neuron="1")), families=("inf2",)).templates
     item = {**template.manifest("team-a")}
     item["metadata"] = {**item["metadata"], "annotations": ASKED}  # type: ignore[dict-item]
-    assert decide_claim(item, families=("inf2",)).reason == "not-plain"
+    assert decision_on(item, families=("inf2",)).reason == "not-plain"
 
 
 def test_an_enriched_claim_is_not_enriched_again() -> None:
     item = enriched(claim_object(defaulted_request("gpus", 4)))
-    assert decide_claim(item).reason == "not-plain"
+    assert decision_on(item).reason == "not-plain"
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_an_enriched_claim_is_not_enriched_again() -> None:
     ids=["count", "windows one by one"],
 )
 def test_what_cannot_be_served_stays_and_says_why(requests: Any, families: tuple[str, ...], text: str) -> None:
-    decision = decide_claim(claim_object(*requests), families=families)
+    decision = decision_on(claim_object(*requests), families=families)
     assert (decision.outcome, decision.patch, decision.errors) == (Outcome.UNCHANGED, (), ())
     [finding] = decision.warnings
     assert finding.code == "NEU241"
@@ -325,19 +325,19 @@ def test_an_unknown_instance_type_is_named() -> None:
     item = claim_object(
         defaulted_request("gpus", 4), annotations=ASKED | {names.ANNOTATION_INSTANCE_TYPE: "trn9.48xlarge"}
     )
-    [finding] = decide_claim(item).warnings
+    [finding] = decision_on(item).warnings
     assert (finding.code, "trn9.48xlarge" in finding.message) == ("NEU241", True)
 
 
 def test_requests_for_one_device_each_are_no_ultraserver_node() -> None:
     annotations = ASKED | {names.ANNOTATION_ULTRASERVER_MODE: "4"}
     item = claim_object(*(defaulted_request(f"gpu-{number}") for number in range(16)), annotations=annotations)
-    assert decide_claim(item, families=("trn2u",)).reason == "not-enrichable"
+    assert decision_on(item, families=("trn2u",)).reason == "not-enrichable"
 
 
 @pytest.mark.parametrize("metadata", [{"name": "t", "labels": 5}, {"name": "t", "annotations": ["a"]}])
 def test_metadata_of_a_wrong_type_is_left_to_the_api_server(metadata: Any) -> None:
-    assert decide_claim({**claim_object(defaulted_request("gpus", 4)), "metadata": metadata}).reason == "not-plain"
+    assert decision_on({**claim_object(defaulted_request("gpus", 4)), "metadata": metadata}).reason == "not-plain"
 
 
 # --- updates ------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_metadata_of_a_wrong_type_is_left_to_the_api_server(metadata: Any) -> No
 def test_a_program_that_writes_the_claim_again_keeps_the_stored_spec(families: tuple[str, ...]) -> None:
     plain = claim_object(defaulted_request("gpus", 4))
     stored = enriched(plain, families=families)
-    decision = decide_claim(plain, "UPDATE", stored, families=TRN2)
+    decision = decision_on(plain, "UPDATE", stored, families=TRN2)
     assert (decision.outcome, decision.reason) == (Outcome.ENRICHED, "enriched-before")
     assert jsonpatch.apply_patch(plain, list(decision.patch)) == stored
 
@@ -357,7 +357,7 @@ def test_kubectl_apply_that_leaves_the_added_constraints_keeps_the_stored_spec()
     stored = enriched(plain)
     applied = copy.deepcopy(stored)
     devices_in(applied)["requests"] = devices_in(plain)["requests"]
-    decision = decide_claim(applied, "UPDATE", stored)
+    decision = decision_on(applied, "UPDATE", stored)
     assert jsonpatch.apply_patch(applied, list(decision.patch)) == stored
 
 
@@ -378,12 +378,12 @@ def test_kubectl_apply_that_leaves_the_added_constraints_keeps_the_stored_spec()
 )
 def test_a_changed_claim_is_left_to_the_api_server(changed: Any) -> None:
     stored = enriched(claim_object(defaulted_request("gpus", 4)))
-    assert decide_claim(changed, "UPDATE", stored).patch == ()
+    assert decision_on(changed, "UPDATE", stored).patch == ()
 
 
 def test_an_update_of_a_claim_that_was_not_enriched_changes_nothing() -> None:
     plain = claim_object(defaulted_request("gpus", 4))
-    assert decide_claim(plain, "UPDATE", plain).patch == ()
+    assert decision_on(plain, "UPDATE", plain).patch == ()
 
 
 def test_pods_are_converted_as_before() -> None:
@@ -403,10 +403,10 @@ def test_a_claim_with_an_ultraserver_mode_can_be_applied_twice(kind: str, mode: 
     if not recorded:
         del record["counts"]
         stored["metadata"]["annotations"][names.ANNOTATION_ENRICHED] = json.dumps(record)
-    decision = decide_claim(plain, "UPDATE", stored)
+    decision = decision_on(plain, "UPDATE", stored)
     assert jsonpatch.apply_patch(plain, list(decision.patch)) == stored
     changed = claim_object(defaulted_request("n", 8), kind=kind, annotations=annotations)
-    assert decide_claim(changed, "UPDATE", stored).patch == ()
+    assert decision_on(changed, "UPDATE", stored).patch == ()
 
 
 # --- configs of other drivers ---------------------------------------------------------------------------------------
@@ -468,12 +468,11 @@ def test_a_changed_config_of_another_driver_is_left_to_the_api_server() -> None:
     gpu = {"name": "g", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
     plain = claim_object(defaulted_request("n", 4), gpu, config=[other])
     stored = enriched(plain)
-    assert decide_claim(claim_object(defaulted_request("n", 4), gpu), "UPDATE", stored).patch == ()
+    assert decision_on(claim_object(defaulted_request("n", 4), gpu), "UPDATE", stored).patch == ()
     assert (
-        decide_claim(claim_object(defaulted_request("n", 4), gpu, config=[other, foreign]), "UPDATE", stored).patch
-        == ()
+        decision_on(claim_object(defaulted_request("n", 4), gpu, config=[other, foreign]), "UPDATE", stored).patch == ()
     )
-    assert decide_claim(plain, "UPDATE", stored).patch
+    assert decision_on(plain, "UPDATE", stored).patch
 
 
 # --- work -----------------------------------------------------------------------------------------------------------

@@ -24,12 +24,6 @@ TIMING = Timing(backoff=1, backoff_limit=8, stall=0.2)
 EFFECTS = Effects(jitter=lambda: 1.0)
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 @contextlib.asynccontextmanager
 async def following(api: FakeApi, **options: Any) -> AsyncIterator[Watching]:
     async def load() -> Configuration:

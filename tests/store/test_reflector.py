@@ -24,12 +24,6 @@ QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 def valued_pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team", **metadata}, "spec": {"value": value}}
 

@@ -1,8 +1,7 @@
 """The view of a cluster: watch events in, answers out."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ from cluster.store import DEVICE_CLASS, RESOURCE_QUOTA
 from conversion.claims.templates import digest
 from conversion.facts import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 from neuron.hardware.instances import Observation
-from runtime.api_errors import UnreachableError
 from runtime.api_server import Resource
+from tests.support.answers import UncalledServer
 from tests.support.fake_api import FakeApi, eventually
 
 Object = dict[str, Any]
@@ -32,16 +31,6 @@ Object = dict[str, Any]
 TRN2 = "trn2.48xlarge"
 INF2 = "inf2.48xlarge"
 NEURON = "aws.amazon.com/neuron"
-
-
-class UncalledServer:
-    """An API server that must not be called."""
-
-    async def request(self, method: str, path: str, **_: object) -> bytes:
-        raise UnreachableError(f"{method} {path}")
-
-    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise UnreachableError(path)
 
 
 class WatchedCluster:

@@ -30,12 +30,6 @@ QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 PLURAL = RESOURCE_CLAIM_TEMPLATES.plural
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 def stored_template(name: str, parameters: Any = None, namespace: str = "tenant") -> Object:
     spec: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
     if parameters is not None:

@@ -1,7 +1,11 @@
 """An API server with prepared answers, in place of a connection."""
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
+
+from runtime.api_errors import UnreachableError
 
 
 class PreparedAnswers:
@@ -29,3 +33,15 @@ class PreparedAnswers:
     def stream(self, path: str, **_: Any) -> Any:
         """Nothing is watched."""
         raise AssertionError(path)
+
+
+class UncalledServer:
+    """An API server that must not be called."""
+
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        """Nothing is asked."""
+        raise UnreachableError(f"{method} {path}")
+
+    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Nothing is watched."""
+        raise UnreachableError(path)

@@ -15,7 +15,7 @@ from neuron.api.namespaces import namespace_value
 from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
-from tests.policies.applying.test_subjects import UncalledServer
+from tests.support.answers import UncalledServer
 from tests.webhook.reviews.test_policed import Bench, pod_review, policy
 
 TEAM: dict[str, Any] = {

@@ -1,8 +1,5 @@
 """Admission requests as policies see them."""
 
-import contextlib
-from collections.abc import AsyncIterator
-
 from cluster.from_watches.watches import Watches
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.resources import NAMESPACES
@@ -11,7 +8,7 @@ from conversion.facts import NamespaceFacts
 from conversion.objects.kinds import KINDS
 from policies.applying.subjects import bare_subject, namespace_object, subject_of
 from policies.judging.subjects import CLUSTER_SCOPED
-from runtime.api_errors import UnreachableError
+from tests.support.answers import UncalledServer
 from tests.support.serving import decoded_review
 
 
@@ -61,16 +58,6 @@ def test_the_view_keeps_all_labels_and_our_annotations_of_a_namespace() -> None:
     record = project_namespace_record({"metadata": metadata})
     assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
     assert project_namespace_record({"metadata": {"name": "b"}}).labels == {}
-
-
-class UncalledServer:
-    """An API server that is never asked."""
-
-    async def request(self, method: str, path: str, **_: object) -> bytes:
-        raise UnreachableError(f"{method} {path}")
-
-    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise UnreachableError(path)
 
 
 def test_the_cluster_follows_the_labels_of_namespaces() -> None:

@@ -22,12 +22,6 @@ NAMESPACE, NAME, PLURAL = "neuron-dra", "neuron-dra", "validatingwebhookconfigur
 EVERY = '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [%s]}'
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 def policies_about(resource: str) -> PolicySet:
     text = policy("validations: [{expression: 'true'}]", name=resource.strip("'*") or "all")
     return loaded(text.replace(EVERY % "pods", EVERY % resource))

@@ -2,25 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.reflector import Reflector
-from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.object_reader import Projection
-from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template, digest
 from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.codes import CODES
-from runtime.api_server import Collection
-from runtime.api_transport import Connection
-from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.templates import KubeTemplates, Punctuality
+from tests.support.generated import opened
+from webhook.cluster.templates import Punctuality
 
 pytestmark = pytest.mark.anyio
 
@@ -54,35 +47,6 @@ async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         api.store = defaulted
         yield api
-
-
-@contextlib.asynccontextmanager
-async def opened(
-    api: FakeApi, *, watch: bool = True, connection_options: Mapping[str, Any] | None = None, **options: Any
-) -> AsyncIterator[KubeTemplates]:
-    """A store; without `watch` its cache stays as it was at the start."""
-
-    async def load() -> Configuration:
-        return Configuration(host=api.url)
-
-    connection = await Connection.open(load, **(connection_options or {}))
-    timing = Timing(backoff=0.002)
-    cache: Reflector[TemplateFacts] = Reflector(
-        connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
-    )
-    store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
-    task = asyncio.create_task(cache.run())
-    try:
-        await cache.synced.wait()
-        if not watch:
-            task.cancel()
-        yield store
-    finally:
-        await store.close()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await connection.close()
 
 
 # --- success ------------------------------------------------------------------------------------------------
