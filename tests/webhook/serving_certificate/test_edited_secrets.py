@@ -16,7 +16,6 @@ from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.server.test_certificates import (
     MUTATING,
     SETTINGS,
-    api,
     bundles,
     configuration,
     data,
@@ -27,7 +26,7 @@ from tests.webhook.server.test_certificates import (
 )
 from webhook.server.certificates import Certificates, rules
 
-__all__ = ["api", "pod"]
+__all__ = ["pod"]
 
 pytestmark = pytest.mark.anyio
 
