@@ -15,7 +15,7 @@ from neuron import names
 from runtime.terminal import Style
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
-from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, live, pod
+from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, legacy_pod, live
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/explain.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)
@@ -110,4 +110,4 @@ def test_every_reason_and_every_case_is_on_the_page() -> None:
 
 def test_the_manifest_is_the_pod_of_the_tests() -> None:
     [found] = yaml.safe_load(BLOCKS[0])["spec"]["containers"]
-    assert found["resources"] == pod()["spec"]["containers"][0]["resources"]
+    assert found["resources"] == legacy_pod()["spec"]["containers"][0]["resources"]
