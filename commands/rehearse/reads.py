@@ -14,17 +14,15 @@ from cluster.resources import POD_DISRUPTION_BUDGETS
 from cluster.store import DEVICE_CLASS, POOLS, Store
 from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
-from commands.cluster.store import read_store
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import ClusterSnapshot, fetch, gather, stored
+from commands.devices.snapshot import ClusterSnapshot, gather, stored
 from commands.explain.cluster_view import store_of
-from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy
 from commands.rehearse.model import AssumedPool
 from commands.rehearse.play import POD_DISRUPTION_BUDGET
 from commands.rehearse.played_nodes import DRIVER_LABEL
-from commands.report.cluster_inputs import ClusterInputs
+from commands.report.cluster_inputs import ClusterInputs, read_surroundings
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
@@ -153,14 +151,11 @@ async def from_cluster(
         ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
     """
     reader = ClusterReader(server, progress=progress)
-    seen = await fetch(server, address, reader=reader, with_pods=False)
-    store = FileStore(below=await read_store(reader, address, stored(seen)))
-    if unseen := [str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)]:
-        raise CannotPlayError(" ".join(unseen))
-    queues = await kueue.read(reader)
-    gathered, problems = _gathering(
-        seen, store, dataclasses.replace(settings, counted_classes=kueue.counted_classes(queues))
-    )
+    around = await read_surroundings(reader, address)
+    if around.unseen:
+        raise CannotPlayError(" ".join(map(str, around.unseen)))
+    counted = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
+    gathered, problems = _gathering(around.seen, around.store, counted)
     group, kind = POD_DISRUPTION_BUDGET
     budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):
