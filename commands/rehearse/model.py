@@ -148,8 +148,7 @@ class PlayedPod:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True, rename={"types": "instanceTypes"}):
     """Nodes that move together.
 
     Attributes:

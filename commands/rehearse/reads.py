@@ -155,8 +155,8 @@ async def from_cluster(
     around = await read_surroundings(reader, address)
     if around.unseen:
         raise CannotPlayError(" ".join(map(str, around.unseen)))
-    counted = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
-    gathered, problems = _gathering(around.seen, around.store, counted)
+    settings = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
+    gathered, problems = _gathering(around.seen, around.store, settings)
     group, kind = POD_DISRUPTION_BUDGET
     budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):

@@ -59,10 +59,7 @@ def _waits(rehearsal: Rehearsal) -> Iterator[str]:
         return
     yield '<h2 id="waits">What waits</h2><ul class="topics blocks">'
     for each in found:
-        about = tables.wait_text(each, rehearsal)
-        yield f'<li><p><span class="tag">{as_escaped(each.reason.cause)}</span> {as_escaped(about)}</p>'
-        yield f"<p>{as_escaped(each.reason.text)}</p>"
-        yield f'<p class="fix">{as_escaped(each.reason.fix)}</p></li>' if each.reason.fix else "</li>"
+        yield from _topic(each.reason.cause, tables.wait_text(each, rehearsal), each.reason.text, each.reason.fix)
     yield "</ul>"
 
 
@@ -73,11 +70,14 @@ def _changes(rehearsal: Rehearsal) -> Iterator[str]:
     for ref, before, after in rehearsal.sizes:
         yield f"<li><p>{as_escaped(f'{ref}: {before} before, {after} after')}</p></li>"
     for topic in rehearsal.changes:
-        about = f"{topic.code}, {names(topic)}"
-        yield f'<li><p><span class="tag">{as_escaped(topic.cause)}</span> {as_escaped(about)}</p>'
-        yield f"<p>{as_escaped(topic.message)}</p>"
-        yield f'<p class="fix">{as_escaped(topic.fix)}</p></li>' if topic.fix else "</li>"
+        yield from _topic(topic.cause, f"{topic.code}, {names(topic)}", topic.message, topic.fix)
     yield "</ul>"
+
+
+def _topic(tag: str, about: str, text: str, fix: str) -> Iterator[str]:
+    yield f'<li><p><span class="tag">{as_escaped(tag)}</span> {as_escaped(about)}</p>'
+    yield f"<p>{as_escaped(text)}</p>"
+    yield f'<p class="fix">{as_escaped(fix)}</p></li>' if fix else "</li>"
 
 
 def _data(rehearsal: Rehearsal) -> dict[str, object]:
