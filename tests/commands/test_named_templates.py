@@ -6,7 +6,6 @@ import pytest
 import yaml
 from click.testing import Result
 
-from commands.cli.main import main
 from commands.prune.reads import read_generated
 from neuron.api.fields import mapping
 from policies.files.loader import load
