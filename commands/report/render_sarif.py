@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from commands.report.model import AuditViolation, Cause, Reference, Report
 from commands.validate.check_files import Located
-from commands.validate.sarif import sarif_log
+from commands.validate.output import sarif_log
 from neuron.findings import Finding, Severity
 from runtime.json_text import json_text
 
