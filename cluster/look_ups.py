@@ -13,8 +13,7 @@ from typing import Final
 
 from cluster import resources
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer
-from runtime.media_types import PARTIAL
+from runtime.api_server import PARTIAL, ApiServer
 
 RESOURCES: Final = {
     "ResourceClaim": resources.RESOURCE_CLAIMS,

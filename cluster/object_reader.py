@@ -9,7 +9,7 @@ from cluster.bounded_objects import Bounds, Key
 from runtime import raw_objects
 from runtime.api_errors import ApiAnswerError, ApiServerError
 from runtime.api_server import Resource, loaded
-from runtime.once import Once
+from runtime.retries import Once
 from runtime.watching import LONGEST_OBJECT, Counters
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from checks.claims.configs import decode_parameters
 from checks.claims.judging import ClaimContext
-from checks.words.keys import misspelt_keys
-from checks.workloads.pod_groups import check_member, check_missing
+from checks.words import misspelt_keys
+from checks.workloads import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.claims.templates import KIND

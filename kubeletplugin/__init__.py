@@ -3,5 +3,6 @@
 It has discovery, ResourceSlices, the kubelet's gRPC services and the state that survives a crash. The Neuron rules are
 in `neuron`, its layers in pyproject.toml.
 
-Read in this order: `ports` -> `sysfs` -> `slices` -> `publish`, and `checkpoint` -> `cdi` -> `prepare` -> `service`.
+Read in this order: `discover.sysfs` -> `publish.slices` -> `publish.publisher`, and `prepare.decide` ->
+`prepare.checkpoint` -> `prepare.cdi` -> `prepare.preparer` -> `kubelet.service`; health is `discover.health`.
 """

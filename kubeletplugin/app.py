@@ -14,25 +14,20 @@ import msgspec
 from prometheus_client import Gauge
 
 from kubeletplugin import api_store
-from kubeletplugin.changes import Changing
-from kubeletplugin.checks.containers import ContainerLooks
-from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, node_info
+from kubeletplugin.changes import Changing, Clock
+from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
 from kubeletplugin.checks.readings import Roots
-from kubeletplugin.claim_files import Folder
-from kubeletplugin.clock import Clock
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.catalogues import Catalogues
 from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.discover.own_node import OwnNode
-from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.node_facts import Catalogues
+from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.gate import KubeletGate
-from kubeletplugin.kubelet.probe import Prober
 from kubeletplugin.kubelet.register import (
+    Prober,
     Registration,
     SocketError,
     SocketKeeper,
@@ -44,13 +39,14 @@ from kubeletplugin.kubelet.register import (
 )
 from kubeletplugin.kubelet.service import handlers
 from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
-from kubeletplugin.owner import (
+from kubeletplugin.node_events import (
     ALL_WELL,
     CHECKS_WELL,
     OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
     REGISTERED_AGAIN,
+    HoldReporter,
     OwnerReporter,
     Said,
     StateReporter,
@@ -58,23 +54,21 @@ from kubeletplugin.owner import (
     node_checks,
     other_driver,
 )
-from kubeletplugin.ports import JsonObject
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import Driver, NodeClaims
-from kubeletplugin.prepare.hold_events import HoldReporter
-from kubeletplugin.prepare.metadata_files import FOLDER, MetadataFiles
-from kubeletplugin.prepare.pod_resources import PodResources
+from kubeletplugin.prepare.metadata import FOLDER, MetadataFiles
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
-from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.prepare.usage import NodeUsage, PodResources
+from kubeletplugin.publish.gate import KubeletGate
 from kubeletplugin.publish.node_labels import Labeller
 from kubeletplugin.publish.offer import Guard, OfferSettings
 from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
-from kubeletplugin.publish.slices import published_attributes
+from kubeletplugin.publish.slices import driver_version, published_attributes
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.version import driver_version
 from neuron import names
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime import tracing
@@ -82,12 +76,6 @@ from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-_GRACE_SECONDS: Final = 5.0
-_DEREGISTRATION_SECONDS: Final = 1.5
-"""The kubelet looks once a second for registration sockets that have gone, and calls the plugin until then."""
-_PLACED_SECONDS: Final = 1.0
-"""For pods that the scheduler places here before it sees that the slices are withdrawn: the kubelet prepares them."""
 
 _log = logging.getLogger(__name__)
 
@@ -221,7 +209,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         if not (await asyncio.to_thread(sockets)).names:
             await publisher.withdraw()
             if gate.registered:
-                await clock.sleep(_PLACED_SECONDS)
+                await clock.sleep(WAITS.placed)
         await driver.finish_calls()
 
 
@@ -358,13 +346,13 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await server.stop(_GRACE_SECONDS)
+        await server.stop(WAITS.grace)
 
 
 async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
     """Serve until the kubelet knows that this instance ends: a pod whose call fails waits up to 90 s for the next."""
     if gate.registered:
-        await clock.sleep(_DEREGISTRATION_SECONDS)
+        await clock.sleep(WAITS.deregistered)
 
 
 @contextlib.asynccontextmanager

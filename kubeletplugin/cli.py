@@ -15,9 +15,8 @@ import click
 from kubeletplugin.settings import DriverSettings, declarations, load
 from neuron import names
 from runtime import console, logs
-from runtime.imports import uncollected
 from runtime.settings import Declaration
-from runtime.startup import COULD_NOT_START, StartupError, not_installed
+from runtime.startup import COULD_NOT_START, StartupError, not_installed, uncollected
 
 WRONG: Final = 1
 _FIRST_PROCESS: Final = Path("/proc/1/cmdline")

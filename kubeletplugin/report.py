@@ -15,34 +15,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin import api_store
-from kubeletplugin.checks.containers import ContainerLooks
-from kubeletplugin.checks.node_checks import NodeReader, node_info
+from kubeletplugin.changes import Clock
+from kubeletplugin.checks.node_checks import ContainerLooks, NodeReader, node_info
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
-from kubeletplugin.claim_files import Folder
-from kubeletplugin.clock import Clock
-from kubeletplugin.discover.catalogues import Catalogues
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_object import NodeApi
-from kubeletplugin.discover.own_node import OwnNode
-from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.node_facts import Catalogues
+from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
-from kubeletplugin.prepare.metadata_files import FOLDER
-from kubeletplugin.prepare.pod_resources import PodResources
-from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.prepare.metadata import FOLDER
+from kubeletplugin.prepare.usage import NodeUsage, PodResources
+from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.version import driver_version
 from runtime.api_errors import ClusterUnavailableError
 
 _MOST_FILES: Final = 4000
-_LONGEST_FILE: Final = 200
 _DEEPEST: Final = 6
 _HIDDEN: Final = frozenset({"serial_number"})
 _NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
-_SECOND_LOOK: Final = 1.0
 
 
 async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
@@ -80,7 +74,7 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
         looks = ContainerLooks(claims, read_claim, usage, processes, settings.proc_root)
         reader = NodeReader(roots, monitor, lambda: node, looks, processes)
         readings = await reader.now(await reader.files(emulated=settings.emulate is not None))
-        await clock.sleep(_SECOND_LOOK)  # what lacks its devices is looked at twice
+        await clock.sleep(1.0)  # what lacks its devices is looked at twice
         readings = await reader.now(readings)
     return readings, judge(readings)
 
@@ -165,6 +159,6 @@ def _beginning(path: Path) -> str:
         return "not readable"
     try:
         with path.open("rb") as file:
-            return file.read(_LONGEST_FILE).decode(errors="replace").strip()
+            return file.read(200).decode(errors="replace").strip()
     except OSError as error:
         return f"cannot be read: {error.strerror}"

@@ -1,4 +1,4 @@
-"""The interface to the API server: what is requested, requests, and the decoding of answers.
+"""The interface to the API server: what is requested, requests, decoding of answers, and the fix of errors.
 
 `api_transport` implements it, `api_errors` has its errors. Objects stay raw JSON.
 """
@@ -6,19 +6,41 @@
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import orjson
 
-from runtime.api_errors import ApiAnswerError
-from runtime.media_types import JSON
+from runtime.api_errors import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiAnswerError, ApiServerError, StatusError
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+COMPACT: Final = "application/yaml"
+"""For objects with opaque configs: they are sent as JSON without spaces, which is YAML too.
+
+The API server stores the text of an opaque config as it was sent, and writes it without spaces and in order when a
+driver applies `status.devices`. To it, both texts differ, so it refuses the driver's change. The client puts spaces
+into JSON.
+"""
+PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""`Accept` header for requests and watches that need only `metadata`."""
+PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The same for lists."""
+
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 OLDEST_KUBERNETES: Final = "1.34"
 """The first release that serves `resource.k8s.io/v1` by default."""
+
+
+_S = TypeVar("_S")
+_D = TypeVar("_D")
+GROUP_PATH = f"/apis/{RESOURCE_GROUP}"
+_ANONYMOUS: Final = "system:anonymous"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,10 +138,6 @@ class TimedApiServer(ApiServer, Protocol):
         """The time by its clock."""
 
 
-_S = TypeVar("_S")
-_D = TypeVar("_D")
-
-
 def decoded(decode: Callable[[_S], _D], body: _S) -> _D:
     """A body as `decode`, a decoder of msgspec, reads it.
 
@@ -154,3 +172,86 @@ def loaded_object(body: bytes | memoryview, what: str = "the answer") -> dict[st
     if not isinstance(item, dict):
         raise ApiAnswerError(f"{what} is not a JSON object")
     return item
+
+
+async def served_versions(server: ApiServer, within: float) -> tuple[str, ...]:
+    """The versions, the preferred one first; empty if the group is not served.
+
+    Args:
+        within: time-out in seconds.
+
+    Raises:
+        ApiServerError: they cannot be read.
+    """
+    try:
+        group = loaded_object(await server.request("GET", GROUP_PATH, timeout=within))
+    except StatusError as error:
+        if error.code == NOT_FOUND:
+            return ()
+        raise
+    try:
+        return tuple(str(each["version"]) for each in group.get("versions") or ())
+    except (KeyError, TypeError) as error:
+        raise ApiAnswerError(f"{GROUP_PATH} has no list of versions") from error
+
+
+async def kubernetes_version(server: ApiServer, within: float) -> str:
+    """The version of the API server, such as `v1.36.2`; empty if it does not say.
+
+    Raises:
+        ApiServerError: it cannot be read.
+    """
+    try:
+        return str(loaded_object(await server.request("GET", "/version", timeout=within)).get("gitVersion") or "")
+    except StatusError as error:
+        if error.code in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
+            return ""
+        raise
+
+
+def rule_text(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> str:
+    """An RBAC rule as one line of YAML for `rules:`."""
+    groups = f'["{group}"]' if not group else f"[{group}]"
+    named = ", ".join(names)
+    only = f", resourceNames: [{named}]" if named else ""
+    return f"- {{apiGroups: {groups}, resources: [{', '.join(resources)}]{only}, verbs: [{', '.join(verbs)}]}}"
+
+
+def explain(error: ApiServerError, verb: str, resource: Resource, namespace: str = "", name: str = "") -> str:
+    """The error and its fix, in one sentence for an operator.
+
+    Args:
+        namespace: of the request; empty: all namespaces, or a cluster-scoped resource.
+        name: of the only object; empty: all objects.
+    """
+    group = resource.group or "core"
+    what = f"{resource} {name}" if name else str(resource)
+    if isinstance(error, StatusError):
+        if error.code == UNAUTHORIZED:
+            return f"cannot {verb} {what}: the API server does not accept the webhook's credentials"
+        if error.code == FORBIDDEN and error.missing_right:
+            user, said = error.missing_right
+            none = ", the request carried no credentials" if user == _ANONYMOUS else ""
+            return _missing_rule(said, verb, resource, namespace, name, user, none)
+        if error.code == NOT_FOUND and resource.group == RESOURCE_GROUP:
+            return (
+                f"the API server does not serve {resource.plural} in {group}/{resource.version}: Kubernetes >= "
+                f"{OLDEST_KUBERNETES} with Dynamic Resource Allocation is needed"
+            )
+        return f"cannot {verb} {what}: the API server says: {error}"
+    return f"cannot {verb} {what}: {error}"
+
+
+def _missing_rule(said: str, verb: str, resource: Resource, namespace: str, name: str, user: str, none: str) -> str:
+    verbs = ("list", "watch") if verb in ("list", "watch") else (said,)
+    named = f" named {name}" if name else ""
+    if namespace:
+        where, role = f"in namespace {namespace}", f"Role in namespace {namespace}"
+    else:
+        where, role = "in the cluster" if name else "in all namespaces", "ClusterRole"
+    # A rule for `create` cannot be restricted to a name (Kubernetes docs, RBAC, "Referring to resources").
+    rule = rule_text(resource.group, (resource.plural,), verbs, (name,) if name and said != "create" else ())
+    return (
+        f"not allowed to {said} {resource.plural}{named} (API group {resource.group or 'core'}) {where}{none}: give "
+        f'"{user}" a {role} with this rule: {rule}'
+    )

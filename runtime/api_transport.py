@@ -32,7 +32,7 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.media_types import COMPACT, JSON
+from runtime.api_server import COMPACT, JSON
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient

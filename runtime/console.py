@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Final, TextIO
 
+import orjson
+
 from runtime import terminal
 from runtime.text import escaped_lines
 
@@ -197,3 +199,12 @@ def flush() -> None:
     for stream in (_behind(sys.stdout), _behind(sys.stderr)):
         if stream is not None:
             stream.flush()
+
+
+def json_text(value: object) -> str:
+    """A value as an indented document that ends with a line break.
+
+    Raises:
+        orjson.JSONEncodeError: a part of it is no JSON value.
+    """
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()

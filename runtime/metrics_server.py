@@ -1,9 +1,10 @@
-"""The plain HTTP port of `/metrics`.
+"""The plain HTTP port of `/metrics`, and a histogram with fast observations.
 
-It has its own threads, so that it answers while the event loop is busy. All pods of the network may connect, so
+The port has its own threads, so that it answers while the event loop is busy. All pods of the network may connect, so
 threads, sizes of requests, times and lines in the log are bounded.
 """
 
+import bisect
 import contextlib
 import io
 import logging
@@ -20,7 +21,7 @@ from urllib.parse import unquote
 from prometheus_client import make_wsgi_app
 from prometheus_client.registry import CollectorRegistry
 
-from runtime.once import Interval
+from runtime.retries import Interval
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
@@ -242,3 +243,29 @@ def _answer(status: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
     fields = [*headers, ("Content-Length", str(len(body))), ("Connection", "close")]
     head = "".join(f"{name}: {value}\r\n" for name, value in fields)
     return f"HTTP/1.1 {status}\r\n{head}\r\n".encode("latin-1") + body
+
+
+class Histogram:
+    """Observations in buckets. One thread may write; a copy of the counts is consistent."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value in the first bucket whose bound is not below it."""
+        self.counts[bisect.bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts by upper bound, for the text format."""
+        total = 0
+        cumulative: list[tuple[str, float]] = []
+        bounds = (*map(str, self._bounds), "+Inf")
+        for bound, count in zip(bounds, tuple(self.counts), strict=True):
+            total += count
+            cumulative.append((bound, total))
+        return cumulative

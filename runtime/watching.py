@@ -2,7 +2,7 @@
 
 What follows it keeps the objects: the webhook's caches, the driver's view of its Node and of its ResourceSlices.
 Source: "Efficient detection of changes", https://kubernetes.io/docs/reference/using-api/api-concepts/. A list is never
-older than the last watch event (see `paging`).
+older than the last watch event (see `answers`).
 """
 
 import asyncio
@@ -14,11 +14,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 
 from runtime import answers, raw_objects
+from runtime.answers import Pace, pages
 from runtime.api_errors import FORBIDDEN, GONE, UNAUTHORIZED, ApiServerError, StatusError, UnreachableError
-from runtime.api_server import ApiServer, Collection, decoded, loaded_object
-from runtime.backoff import Backoff
-from runtime.media_types import JSON, PARTIAL, PARTIAL_LIST
-from runtime.paging import Pace, pages
+from runtime.api_server import JSON, PARTIAL, PARTIAL_LIST, ApiServer, Collection, decoded, loaded_object
+from runtime.retries import Backoff
 
 DELETED: Final = "DELETED"
 """The type of an event about an object that no longer exists."""

@@ -9,11 +9,10 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from cluster.bounded_objects import Holdings
 from cluster.bounded_objects import Key as Key  # noqa: PLC0414 - users of caches need their keys
 from cluster.object_reader import ObjectReader, Projection, key_of
+from runtime.answers import Pace
 from runtime.api_errors import NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Collection, Resource
-from runtime.explanations import explain
-from runtime.once import RetryProblem
-from runtime.paging import Pace
+from runtime.api_server import ApiServer, Collection, Resource, explain
+from runtime.retries import RetryProblem
 from runtime.watching import DELETED, PAGE_SIZE, Effects, Timing, Watching
 
 log = logging.getLogger(__name__)

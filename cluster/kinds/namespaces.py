@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from checks.words.keys import unread_keys
+from checks.words import unread_keys
 from cluster.bounded_objects import Bounds
 from neuron import names
 from neuron.api.namespaces import namespace_value

@@ -15,7 +15,6 @@ from commands.cli.inputs import (
     UNREADABLE,
     built,
     counted,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -89,10 +88,9 @@ def convert(
             raise click.UsageError("--post-renderer reads standard input and prints YAML: drop -f, -k and -o.")
         filenames = ("-",)
     need_files("convert", (*filenames, *directories))
-    chosen = load_settings(flags)
+    options, policies = load_settings(flags)
     # The user requests conversion; pods, namespaces and policies can still opt out.
-    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen)
+    options = dataclasses.replace(options, mode=Mode.CONVERT)
     # Imported here so that `--help` is fast.
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE

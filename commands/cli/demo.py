@@ -19,10 +19,9 @@ import click
 from commands.cli.streams import write
 from commands.rewrite.yaml_layout import TextLayout
 from policies.patching.json_patch import patched
-from runtime import console
+from runtime import console, listening
 from runtime.startup import StartupError
 from runtime.yaml_nodes import YamlError, compose
-from webhook.edge import server
 from webhook.server import app, settings
 from webhook.server.command import ServerCommand, run, with_settings
 from webhook.server.standalone import MemoryTemplates
@@ -55,7 +54,7 @@ async def _demonstrate(chosen: settings.WebhookSettings, pod_file: Path, pod: di
     # The demonstration prints what the server would log at its start.
     logging.getLogger("webhook").setLevel(logging.WARNING)
     async with app.assemble(chosen) as service:
-        with server.on_signals(service.stop):
+        with listening.on_signals(service.stop):
             serving = asyncio.create_task(service.run())
             shown = False
             review_file = chosen.tls_dir.parent / "review.json"

@@ -18,7 +18,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     is_manifest,
     kustomize_option,
     load_settings,
@@ -97,9 +96,8 @@ def explain(
     filenames = (*filenames, *files)
     if not names and not filenames and not directories:
         raise click.UsageError("Name a pod or a workload (pod/NAME, deployment/NAME), or files, or a code (NEU105).")
-    chosen = load_settings(flags)
+    options, policies = load_settings(flags)
     given = {name for name in _OVERRIDING if flags.get(name) not in (None, ())}
-    policies = file_policies(chosen)
     # Imported here so that `--help` is fast.
     from commands.explain import render
     from commands.objects.manifest_files import read_sources
@@ -109,7 +107,7 @@ def explain(
     inputs = read_sources([*filenames, *built(directories)], here, command="explain")
     for fault in inputs.faults:
         say(str(fault))
-    run = _Run(chosen.conversion(), given, policies, inputs.sources)
+    run = _Run(options, given, policies, inputs.sources)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if inputs.sources and not names and not found:
@@ -169,21 +167,21 @@ class _Run:
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
-        from commands.cluster.reader import NoAnswerError
+        from commands.cluster.reader import ClusterReader
         from commands.explain.explaining import Explainer
-        from commands.explain.reads import Reads, StoredPod
+        from commands.explain.reads import CannotExplainError, Reads, StoredPod
         from commands.objects.manifests import manifests
         from runtime.api_errors import ApiServerError
 
         async with connected(cluster) as server:
-            reads = Reads(server, server.address)
+            reads = Reads(ClusterReader(server), server.address)
             documents = (document for source in self._sources for document in source.documents)
             objects = (each for document in documents for each in manifests(document, namespace))
             namespaces = {each.namespace for each in objects} | {namespace}
             try:
                 live = await reads.live(sorted(namespaces))
                 stored = [each for target in named for each in await self._stored(reads, target, namespace)]
-            except (NoAnswerError, ApiServerError) as error:
+            except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
         found = list(explainer.files())
@@ -230,7 +228,8 @@ def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
     if not live.policy_files:
         return None
     from commands.objects.file_policies import FilePolicies
-    from policies.files.loader import PolicyError, load
+    from policies.files.folders import PolicyError
+    from policies.files.loader import load
 
     try:
         found = load(live.policy_files, run_tests=False)

@@ -20,6 +20,7 @@ from webhook.server import settings
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
+    from conversion.asks.conversion_context import ConversionOptions
 
 REFUSED: Final = 1
 UNREADABLE: Final = 2
@@ -133,16 +134,19 @@ def _declarations(names: Collection[str]) -> list[Declaration]:
     return [setting for setting in settings.declarations() if setting.name in names]
 
 
-def load_settings(flags: dict[str, Any]) -> settings.WebhookSettings:
-    """Load settings from the flags of `setting_options`, the environment and the config file.
+def load_settings(flags: dict[str, Any]) -> "tuple[ConversionOptions, FilePolicies | None]":
+    """The settings of conversion, from the flags of `setting_options`, the environment and the config file; and the
+    policies of `--policies`, None without a folder. Policy files may define some of the families of `--families`.
 
     Raises:
-        click.UsageError: a setting has a value that is not allowed.
+        click.UsageError: a setting has a value that is not allowed, or a family does not exist.
+        PoliciesError: the policies cannot be used.
     """
     variables = {setting.variable for setting in _declarations(flags)}
     environment = {name: value for name, value in os.environ.items() if name in variables}
     try:
-        return settings.load(flags, environment)
+        chosen = settings.load(flags, environment)
+        return chosen.conversion(), _policies(chosen)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
 
@@ -157,28 +161,18 @@ class PoliciesError(click.ClickException):
         console.say(self.format_message())
 
 
-def file_policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
-    """Load the policies of `--policies`; None without a folder.
-
-    Policy files may define some of the families of `--families`.
-
-    Raises:
-        PoliciesError: they cannot be used.
-        click.UsageError: a family does not exist.
-    """
+def _policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
     if chosen.policies is None:
         return None
     # Schema and engine take 20 MiB: imported only if there are policies.
     from commands.objects.file_policies import FilePolicies
-    from policies.files.loader import PolicyError
+    from policies.files.folders import PolicyError
 
     try:
         policies = FilePolicies.load(chosen.policies, dt.datetime.now(dt.UTC), time.monotonic, chosen.device_class)
         settings.check_families(chosen.families, policies.catalogue, "--families")
     except PolicyError as error:
         raise PoliciesError(str(error)) from error
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
     return policies
 
 

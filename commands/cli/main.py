@@ -9,8 +9,7 @@ from click.shell_completion import CompletionItem
 
 from commands.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
 from runtime import console
-from runtime.imports import uncollected
-from runtime.startup import COULD_NOT_START, not_installed
+from runtime.startup import COULD_NOT_START, not_installed, uncollected
 
 _COMMANDS: Final = {
     "completion": ("commands.cli.completion", "Print the completion script of a shell."),

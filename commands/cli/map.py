@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
-from commands.cli.inputs import file_policies, load_settings, names_file, setting_options
+from commands.cli.inputs import load_settings, names_file, setting_options
 from commands.cli.streams import output_option, say, write
 from neuron.names import NEURON_TAINT_KEY
 from runtime import console
@@ -142,7 +142,7 @@ def map(  # noqa: A001 - the command's name
 
 def _catalogue(policies: str | None) -> "Catalogue | None":
     """The instance types of policy files; None without any."""
-    found = file_policies(load_settings({"policies": policies}))
+    _, found = load_settings({"policies": policies})
     return found.catalogue if found is not None else None
 
 
@@ -193,12 +193,13 @@ def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
 
 
 async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
-    from commands.devices.snapshot import fetch
+    from commands.cluster.reader import ClusterReader
+    from commands.devices.snapshot import read_snapshot
     from runtime.api_errors import ApiServerError
 
     async with connected(cluster) as server:
         try:
-            return await fetch(server, server.address)
+            return await read_snapshot(ClusterReader(server), server.address)
         except ApiServerError as error:
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 

@@ -19,7 +19,7 @@ from neuron.findings import did_you_mean
 
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult
-    from policies.judging.policy_set import PolicySet
+    from policies.judging.rules import PolicySet
 
 FAULTY: Final = 1
 UNREADABLE: Final = 2
@@ -87,8 +87,7 @@ def rules(context: click.Context, folder: Path, output: str) -> None:
     """
     import yaml
 
-    from policies.judging.coverage import needed_rules
-    from policies.judging.sent_pods import pod_conditions
+    from policies.judging.coverage import needed_rules, pod_conditions
 
     found = _load(context, folder, UNREADABLE).validating
     needed = needed_rules(found)
@@ -332,8 +331,8 @@ def _load(context: click.Context, folder: Path, code: int, cluster: ClusterChoic
         CannotLookError: the user chose a cluster, and it does not answer.
     """
     # Imported here because the engine takes long to import, and --help does not need it.
-    from policies.files.folders import read_file
-    from policies.files.loader import PolicyError, load, read_folder
+    from policies.files.folders import PolicyError, read_file, read_folder
+    from policies.files.loader import load
 
     try:
         files = read_file(folder) if folder.is_file() else read_folder(folder)

@@ -3,8 +3,9 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,7 +16,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -29,21 +29,34 @@ if TYPE_CHECKING:
     from commands.rehearse.model import Rehearsal
     from commands.report.file_inputs import FileInputs
     from commands.report.inventory import Found
-    from webhook.server.settings import WebhookSettings
 
 _COLUMNS: Final = 100
-_MOST_SPARES: Final = 1000
+_MOST_NODES: Final = 1000
 
 
 def _spare(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for value in values:
-        kind, separator, count = value.partition("=")
-        number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
-        if not kind or not separator or not 0 < number <= _MOST_SPARES:
+        kind, number = _number(value)
+        if number < 1:
             raise click.BadParameter(f"{value[:100]!r} is not TYPE=N, such as trn2.48xlarge=1, with N from 1 to 1000")
         found[kind] = found.get(kind, 0) + number
     return found
+
+
+def _pool(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    found = dict(map(_number, values))
+    for value in values:
+        if _number(value)[1] < 0:
+            raise click.BadParameter(f"{value[:100]!r} is not NAME=N, such as neuron-pool=4, with N from 0 to 1000")
+    return found
+
+
+def _number(value: str) -> tuple[str, int]:
+    """A name and the number of nodes after it; -1 if that is none."""
+    name, _, count = value.rpartition("=")
+    number = int(count) if name and count.isascii() and count.isdecimal() and len(count) < 6 else -1
+    return name, number if number <= _MOST_NODES else -1
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -70,6 +83,14 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     callback=_spare,
     metavar="TYPE=N",
     help="Play with N more nodes of this instance type, which have the driver from the start. May be repeated.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    callback=_pool,
+    metavar="NAME=N",
+    help="Play as if the Karpenter NodePool NAME were static and had N nodes. May be repeated.",
 )
 @click.option(
     "--order",
@@ -101,6 +122,7 @@ def rehearse(
     cluster: ClusterChoice,
     namespaces: tuple[str, ...],
     spares: dict[str, int],
+    pools: dict[str, int],
     order: tuple[str, ...],
     group_label: str,
     output: str,
@@ -115,18 +137,23 @@ def rehearse(
     can go back; how many spare nodes it takes so that nothing waits; and the best order. Nothing is changed. Without
     files, a cluster is read; files are what `kubectl get -A -o yaml` prints of Nodes, Pods and more, or manifests.
 
-    Exit codes: 0; 1 if a pod would wait or be denied; 2 if an input or the cluster cannot be read.
+    Exit codes: 0; 1 if a pod that runs today would wait, or any pod be denied; 2 if an input or the cluster cannot be
+    read.
     """
+    from commands.rehearse.gather import NoSuchTypeError
+    from commands.rehearse.reads import CannotAssumeError
     from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
     from commands.rehearse.rehearsing import rehearse as play
-    from commands.rehearse.search import NoSuchTypeError
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
     # Not kept in a variable: the text of the files may go once it is gathered.
-    gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
-        _settings(flags, namespaces, group_label)
-    )
+    try:
+        gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
+            _settings(flags, namespaces, group_label, pools)
+        )
+    except CannotAssumeError as error:
+        raise click.BadParameter(f"{error}.", param_hint="'--pool'") from error
     choice = RehearsalChoice(spares, order, pictures=output == "html")
     counter = Counter("groups")
     counter.phase("played")
@@ -157,27 +184,22 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]
     return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """Settings of a run: those of the webhook, and what is converted."""
-
-    chosen: "WebhookSettings"
-    settings: "GatheringSettings"
-
-
-def _settings(flags: dict[str, object], namespaces: tuple[str, ...] = (), group_label: str = "") -> _Asked:
+def _settings(
+    flags: dict[str, object],
+    namespaces: tuple[str, ...] = (),
+    group_label: str = "",
+    pools: Mapping[str, int] = MappingProxyType({}),
+) -> "GatheringSettings":
     from commands.rehearse.gather import GatheringSettings
 
-    chosen = load_settings(flags)
-    return _Asked(
-        chosen,
-        GatheringSettings(
-            chosen.conversion(),
-            file_policies(chosen),
-            past_shadow=flags.get("mode") is None,
-            converting=frozenset(namespaces) if namespaces else None,
-            group_label=group_label,
-        ),
+    options, policies = load_settings(flags)
+    return GatheringSettings(
+        options,
+        policies,
+        past_shadow=flags.get("mode") is None,
+        converting=frozenset(namespaces) if namespaces else None,
+        group_label=group_label,
+        pools=pools,
     )
 
 
@@ -221,7 +243,7 @@ class _Source:
 
         return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
 
-    def read(self, asked: _Asked, *, live: bool = False) -> "tuple[Gathering, list[str], str]":
+    def read(self, settings: "GatheringSettings", *, live: bool = False) -> "tuple[Gathering, list[str], str]":
         """The cluster, what could not be read of it, and its name. `live`: not that of the files.
 
         Raises:
@@ -230,25 +252,23 @@ class _Source:
         counter = Counter("objects")
         try:
             if live or self.files is None:
-                return asyncio.run(self._live(asked, counter))
+                return asyncio.run(self._live(settings, counter))
             from commands.rehearse.reads import from_files
 
             counter.phase("assessed")
-            kubernetes = asked.chosen.kubernetes_version or ""
-            now = dt.datetime.now(dt.UTC)
-            gathered, problems = from_files(self.files, asked.settings, kubernetes, now, counter.step)
+            gathered, problems = from_files(self.files, settings, dt.datetime.now(dt.UTC), counter.step)
         finally:
             counter.clear()
         return gathered, problems, self.names
 
-    async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
+    async def _live(self, settings: "GatheringSettings", counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address
@@ -296,11 +316,10 @@ def fit(
         raise click.UsageError("Name what to fit: --count N, with --type, or -f with a pod or workload.")
     if source.has_nodes and cluster.is_chosen:
         raise click.UsageError("The files have Nodes: without --kubeconfig and --context they are the cluster.")
-    asked = _settings(flags)
-    demand = None if count is None else _counted(count, kind, namespace, asked.settings)
-    gathered, problems, origin = source.read(asked, live=not source.has_nodes)
-    from commands.rehearse.fit_text import as_json, as_text
-    from commands.rehearse.rehearsing import NothingToFitError, fits
+    settings = _settings(flags)
+    demand = None if count is None else _counted(count, kind, namespace, settings)
+    gathered, problems, origin = source.read(settings, live=not source.has_nodes)
+    from commands.rehearse.fitting import NothingToFitError, as_json, as_text, fits
 
     candidates = [demand] if demand is not None else [] if source.files is None else list(source.files.found)
     try:
@@ -320,7 +339,7 @@ def _counted(count: int, kind: str, namespace: str, settings: "GatheringSettings
     Raises:
         click.BadParameter: there is no such type.
     """
-    from commands.rehearse.rehearsing import pod_of, types_of
+    from commands.rehearse.fitting import pod_of, types_of
 
     types = types_of(settings, kind)
     if kind and not types:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import yaml
 
-from commands.cli.inputs import file_policies, load_settings, setting_options
+from commands.cli.inputs import load_settings, setting_options
 from commands.cli.streams import output_option, say, write
 from neuron.findings import did_you_mean, quoted
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -63,8 +63,7 @@ def types(
 
     Exit codes: 0; 2 if a type is not known, or the policy files cannot be used.
     """
-    chosen = load_settings({"policies": policies, "kubernetes_version": kubernetes_version})
-    found = file_policies(chosen)
+    options, found = load_settings({"policies": policies, "kubernetes_version": kubernetes_version})
     entries = _chosen(found.catalogue if found is not None else Catalogue(), names, offered=offered)
     if output in _NO_YAML:
         from commands.types import table
@@ -76,7 +75,7 @@ def types(
         return
     if node and len(entries) != 1:
         raise click.UsageError("--node names one node: give one TYPE.")
-    write(_generated(output, _nodes(entries, node, kernel_driver, chosen.conversion().kubernetes_version)))
+    write(_generated(output, _nodes(entries, node, kernel_driver, options.kubernetes_version)))
 
 
 def _chosen(catalogue: Catalogue, wanted: Sequence[str], *, offered: bool) -> list[InstanceType]:

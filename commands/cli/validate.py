@@ -18,7 +18,6 @@ from commands.cli.inputs import (
     built,
     counted,
     docs_url_option,
-    file_policies,
     filename_option,
     kustomize_option,
     load_settings,
@@ -31,7 +30,7 @@ from neuron import known_faults
 from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
-from runtime.json_text import json_text
+from runtime.console import json_text
 
 if TYPE_CHECKING:
     from commands.objects.documents import Document
@@ -81,9 +80,8 @@ def validate(
     input could not be read.
     """
     need_files("validate", (*filenames, *directories))
-    chosen = load_settings(flags)
-    options = dataclasses.replace(chosen.conversion(), mode=Mode.CONVERT)
-    policies = file_policies(chosen)
+    options, policies = load_settings(flags)
+    options = dataclasses.replace(options, mode=Mode.CONVERT)
     # Imported here so that `--help` is fast.
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
@@ -139,8 +137,7 @@ async def _join(
     from commands.cluster.reader import ClusterReader
     from commands.cluster.store import read_store
     from runtime.api_errors import ApiServerError, ClusterUnavailableError
-    from runtime.api_server import RESOURCE_GROUP
-    from runtime.served_versions import served_versions
+    from runtime.api_server import RESOURCE_GROUP, served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from neuron.api.metadata import ObjectMeta
-from runtime.api_server import ApiServer, Resource, decoded
-from runtime.media_types import JSON
+from runtime.api_server import JSON, ApiServer, Resource, decoded
 
 _ACCEPT: Final = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 _TIMEOUT: Final = 30.0

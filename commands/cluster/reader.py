@@ -15,7 +15,7 @@ import msgspec
 
 from commands.cluster.discovery import Kind, ServedKind, served_kinds
 from neuron.api.fields import WrongFormError
-from runtime import paging
+from runtime import answers
 from runtime.api_errors import (
     FORBIDDEN,
     GONE,
@@ -27,9 +27,17 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, ApiServer, Resource, decoded, loaded, loaded_object
-from runtime.explanations import rule_text
-from runtime.media_types import JSON
+from runtime.api_server import (
+    JSON,
+    OLDEST_KUBERNETES,
+    RESOURCE_GROUP,
+    Resource,
+    TimedApiServer,
+    decoded,
+    loaded,
+    loaded_object,
+    rule_text,
+)
 from runtime.raw_objects import Page, read_page
 
 PAGE_SIZE: Final = 500
@@ -44,10 +52,6 @@ Object: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[Resource, int], None]
 """Is called after each page: what is read, and how many objects of it have been read."""
-
-
-class NoAnswerError(Exception):
-    """The cluster does not answer, or refuses the credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class ClusterReader:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: TimedApiServer,
         *,
         progress: Progress = lambda *_: None,
         timeout: float = TIMEOUT,
@@ -158,16 +162,16 @@ class ClusterReader:
         """The version of the API server, such as `v1.36.2`; empty if it does not say. To be asked first.
 
         Raises:
-            NoAnswerError: the cluster does not answer, or refuses the credentials.
+            ApiServerError: the cluster does not answer, or refuses the credentials.
         """
         try:
             return str(loaded_object(await self._body("/version"), "/version").get("gitVersion") or "")
-        except (UnreachableError, ApiAnswerError) as error:
-            raise NoAnswerError(f"{error}.") from error
+        except ApiAnswerError:
+            raise
         except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
-                raise NoAnswerError("the API server does not accept these credentials.") from error
-            return Unseen(f"/version cannot be read: {error}.", error=error)
+            why = Unseen(f"/version cannot be read: {error}.", error=error)
+            answered(why)
+            return why
 
     async def served(self) -> Mapping[Kind, ServedKind]:
         """The kinds outside the core group that the API server serves. Asked once.
@@ -186,6 +190,16 @@ class ClusterReader:
             return (loaded_object(await self._body(path), path),)
         except ApiServerError as error:
             return () if is_missing(error) else unseen(error, resource, "get", namespace)
+
+    async def review(self, resource: Resource, body: Mapping[str, object]) -> Object:
+        """The answer to a review, such as a SubjectAccessReview. It is sent once.
+
+        Raises:
+            ApiServerError: there is no answer, or it is an error.
+        """
+        path = resource.path()
+        async with self._turns:
+            return loaded_object(await self.server.request("POST", path, timeout=self._timeout, body=body), path)
 
     async def list(
         self,
@@ -250,7 +264,7 @@ class ClusterReader:
             restart()
             count = 0
             try:
-                async with contextlib.aclosing(paging.pages(fetch, query, self._page_size)) as listed:
+                async with contextlib.aclosing(answers.pages(fetch, query, self._page_size)) as listed:
                     async for page in listed:
                         for raw in page.items or ():
                             take(raw)

@@ -8,8 +8,7 @@ from typing import Final
 
 from cluster.kinds.rendered_entries import CONFIG_MAP
 from neuron import names
-from runtime.api_server import RESOURCE_GROUP
-from runtime.explanations import rule_text
+from runtime.api_server import RESOURCE_GROUP, rule_text
 
 SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
 """Name of the Secret with CA and serving certificate in the shipped manifests."""

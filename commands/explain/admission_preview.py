@@ -33,8 +33,7 @@ from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from policies.patching.differences import difference
-from policies.patching.json_patch import patched
+from policies.patching.json_patch import difference, patched
 from runtime.text import named
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from commands.cluster.reader import Object
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from policies.judging.matching import selects
-from policies.schema.constraints import LabelSelector
+from policies.schema.base import LabelSelector
 from runtime.settings import SettingsError
 from webhook.server import settings
 

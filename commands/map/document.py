@@ -5,7 +5,7 @@ import dataclasses
 from commands.devices.devices import Device, DeviceMap, HeldDevice, NodeMap
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map.summary import TypeSummary, summarise
-from runtime.json_text import json_text
+from runtime.console import json_text
 
 Json = dict[str, object]
 

@@ -38,14 +38,13 @@ from policies.applying.knowledge import (
 )
 from policies.applying.steering import SteeringRefusedError, find_steering, finder
 from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
-from policies.applying.verdicts import findings
-from policies.files.loader import PolicyError, load_folder
+from policies.files.folders import PolicyError
+from policies.files.loader import load_folder
 from policies.judging.evaluate import REVIEW_LIMIT, evaluate
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import AnyPodRule, MutatingRule, ValidatingRule
+from policies.judging.rules import AnyPodRule, MutatingRule, PolicySet, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestSubject, of_object
-from policies.judging.verdicts import Verdict
+from policies.judging.verdicts import Verdict, findings
 from policies.patching.json_patch import patched
 from policies.schema.documents import PolicyProblem
 

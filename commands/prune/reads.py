@@ -19,8 +19,7 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource, decoded, loaded
-from runtime.explanations import rule_text
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource, decoded, loaded, rule_text
 
 
 class _ClaimNames(msgspec.Struct, frozen=True):

@@ -1,9 +1,14 @@
-"""The values of a rehearsal: what it starts from, its steps and its result. Frozen, without behaviour beyond sums."""
+"""The values of a rehearsal: what it starts from, its steps and its result. Frozen, without behaviour beyond sums.
+
+Structs are printed as JSON by the names that they are renamed to: these are stable.
+"""
 
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from commands.cluster.reader import Object
 from commands.report.model import NO_DEVICES, Devices, Reference, Topic
@@ -157,16 +162,7 @@ class Group:
     types: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DrainBudget:
-    """A PodDisruptionBudget: `most` pods may be unavailable at one time."""
-
-    name: str
-    most: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True, rename={"origin": "from", "paused": "waited"}):
     """A pod that is created again; `to` is empty if it does not run at the end of the step.
 
     Attributes:
@@ -183,8 +179,7 @@ class Move:
     wave: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FreePlace:
+class FreePlace(Struct, frozen=True):
     """What is free with the driver, of one instance type.
 
     Attributes:
@@ -198,8 +193,7 @@ class FreePlace:
     node: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceFigures:
+class DeviceFigures(Struct, frozen=True, rename="camel"):
     """Devices of the cluster at one time: offered and used by plugin and driver, and of pods that do not run."""
 
     plugin: int
@@ -268,8 +262,10 @@ class Step:
         return sum(reason.cause is WaitCause.DENIED for _, reason in self.waiting)
 
 
-@dataclasses.dataclass(frozen=True, order=True, slots=True)
-class Cost:
+_COSTS: Final = {"stalled": "notDrained", "waiting": "notRunning", "paused": "waited", "moved": "moves"}
+
+
+class Cost(Struct, frozen=True, order=True, rename=_COSTS):
     """What an order costs, the worst first: groups that do not move, pods that do not run at the end, pods that wait
     for a while, pods that are created again.
     """
@@ -304,8 +300,7 @@ class Play:
         return not (self.cost.stalled or self.cost.waiting or self.cost.paused)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Spares:
+class Spares(Struct, frozen=True):
     """Spare nodes.
 
     Attributes:
@@ -317,6 +312,35 @@ class Spares:
     given: Mapping[str, int]
     needed: Mapping[str, int] | None
     why: str = ""
+
+
+class AssumedPool(Struct, frozen=True, rename="camel"):
+    """A Karpenter pool that is played with another number of nodes than it has.
+
+    Attributes:
+        pool: its kind and name.
+        nodes: the number that was asked for.
+        added: names of those that do not exist.
+        instance_type: of the added nodes.
+        driver: whether they have the driver from the start; else they join with the device plugin.
+        was_dynamic: whether its autoscaler makes nodes when pods wait. It is played as a static pool.
+        open_labels: of which it allows several values: the added nodes have none of them.
+    """
+
+    pool: str
+    nodes: int
+    added: tuple[str, ...]
+    instance_type: str
+    driver: bool
+    was_dynamic: bool
+    open_labels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The assumption, as a sentence."""
+        new = f", {len(self.added)} more than it has, with the {'driver' if self.driver else 'device plugin'}"
+        static = ", and is a static pool (`replicas`)" if self.was_dynamic else ""
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'} of {self.instance_type}"
+        return f"Assumed (--pool): {self.pool} has {nodes}{new if self.added else ''}{static}."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -336,7 +360,8 @@ class Rehearsal:
         unknown: what cannot be known, each with its reason.
         problems: what could not be read.
         shots: the nodes before the first step; empty if they were not asked for.
-        today: pods that wait before the first step: number, reason, and that at the end; empty if they run then.
+        today: pods that wait before the first step: number, reason, and that at the end; None if they run then.
+        assumed: pools with another number of nodes than they have.
     """
 
     origin: str
@@ -354,12 +379,18 @@ class Rehearsal:
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     shots: tuple[NodeShot, ...] = ()
-    today: tuple[tuple[int, str, str], ...] = ()
+    today: tuple[tuple[int, Reason, Reason | None], ...] = ()
+    assumed: tuple[AssumedPool, ...] = ()
 
     @property
     def well(self) -> bool:
-        """Whether nothing waits, and nothing is denied."""
-        return self.best.calm
+        """Whether no pod that runs today waits, and none is denied, also of those that wait today, as in a report."""
+        return self.best.calm and not self.denied_today
+
+    @property
+    def denied_today(self) -> tuple[tuple[int, Reason], ...]:
+        """Pods that wait before the first step and are denied at the end: number and reason."""
+        return tuple((number, end) for number, _, end in self.today if end and end.cause is WaitCause.DENIED)
 
 
 Results = tuple[AllocatorResult, ...]

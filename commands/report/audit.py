@@ -16,8 +16,7 @@ from commands.report.assess import Assessment
 from commands.report.model import Audit, AuditViolation, Cause, Obstacle, Reference
 from conversion.decide import located
 from neuron.findings import Finding
-from policies.applying.verdicts import objections
-from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.judging.verdicts import PolicyOutcome, Verdict, objections
 from policies.patching.json_patch import patched
 
 _ACTIONS: Final = {PolicyOutcome.DENY: "Deny", PolicyOutcome.WARN: "Warn", PolicyOutcome.AUDIT: "Audit"}

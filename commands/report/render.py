@@ -12,7 +12,7 @@ from commands.report.render_markdown import as_markdown, markdown_table, markdow
 from commands.report.render_sarif import LineOf, as_sarif, sarif_document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
-from runtime.json_text import json_text
+from runtime.console import json_text
 from runtime.terminal import Style
 
 Reports = Mapping[str, Report]

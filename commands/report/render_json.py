@@ -3,7 +3,7 @@
 import dataclasses
 
 from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Report, Workload
-from runtime.json_text import json_text
+from runtime.console import json_text
 
 
 def as_json(report: Report) -> str:

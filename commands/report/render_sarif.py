@@ -8,7 +8,7 @@ from commands.report.model import AuditViolation, Cause, Reference, Report
 from commands.validate.check_files import Located
 from commands.validate.output import sarif_log
 from neuron.findings import Finding, Severity
-from runtime.json_text import json_text
+from runtime.console import json_text
 
 LineOf = Callable[[str, int, str], int]
 """File, line of the object and field path -> line."""

@@ -10,7 +10,7 @@ from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
 from runtime.api_errors import FORBIDDEN, StatusError
-from runtime.explanations import rule_text
+from runtime.api_server import rule_text
 from runtime.text import cited, named
 
 CHECK: Final = "admission"

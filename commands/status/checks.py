@@ -15,8 +15,7 @@ from commands.status.lines import CheckResult, StatusLine
 from commands.status.replicas import POLICIES
 from commands.status.snapshot import StatusSnapshot, own_entries
 from neuron import known_faults
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP
-from runtime.explanations import rule_text
+from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from runtime.text import named
 
 API_SERVER: Final = "API server"

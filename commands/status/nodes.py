@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from checks.words.keys import unread_keys
+from checks.words import unread_keys
 from commands.cluster.reader import Object, Unseen
 from commands.devices.devices import fault_text
 from commands.status.lines import CheckResult, StatusLine, counted, listed

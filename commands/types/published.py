@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.discover import emulate, sharing
+from kubeletplugin.discover import emulate
+from kubeletplugin.discover.devices import shares_cores
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.sysfs import discover
 from kubeletplugin.publish.pools import plan_writes
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
-from kubeletplugin.publish.withholding import Withholding
-from kubeletplugin.version import driver_version
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, Withholding, desired_slices, driver_version
 from neuron import known_faults, names
 from neuron.hardware.instances import InstanceType
 
@@ -55,7 +54,7 @@ def resource_slices(node: NodeTemplate) -> list[Object]:
     current = version is None or version >= _FEATURES_SINCE
     withholding = Withholding(node.kubernetes)
     features = withholding.features(ClusterFeatures(counters=current and node.counters, shares=current))
-    found = NodeDevices(hardware, node.entry, shares_cores=sharing.shares("auto", node.entry))
+    found = NodeDevices(hardware, node.entry, shares_cores=shares_cores("auto", node.entry))
     found = dataclasses.replace(found, shares_cores=found.shares_cores and withholding.shares(found, features))
     desired = desired_slices(facts, found, driver_version(), features)
     bodies = plan_writes(facts, desired, {}).create

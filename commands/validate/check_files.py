@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from checks.claims.judging import validate
-from checks.words.keys import misspelt_keys
-from checks.workloads.taint_rules import check_taint_rule
+from checks.words import misspelt_keys
+from checks.workloads import check_taint_rule
 from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from checks.words.misspelt import meant
+from checks.words import meant
 from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names

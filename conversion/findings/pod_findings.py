@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from checks.words.keys import misspelt_keys_of_namespace
+from checks.words import misspelt_keys_of_namespace
 from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import Steering
 from conversion.claims.families import SETTLED_BY

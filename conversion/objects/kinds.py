@@ -9,8 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from checks.workloads.pod_groups import check_claims
-from checks.workloads.ultraservers import check_ultraserver, check_workload
+from checks.workloads import check_claims, check_ultraserver, check_workload
 from conversion.objects import made_pods
 from conversion.objects.pod_places import ANY, Path, PodPlace, values_at
 from neuron.api import pod_groups, ultraservers

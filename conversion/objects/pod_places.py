@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from checks.words.misspelt import meant
+from checks.words import meant
 from neuron import names
 
 Path: TypeAlias = tuple[str | int, ...]

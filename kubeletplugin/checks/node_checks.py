@@ -1,34 +1,118 @@
-"""Checks the node at the start and at intervals, and tells what changed: log, metrics, an Event, the first slice."""
+"""Checks the node at the start and at intervals, and tells what changed: log, metrics, an Event, the first slice.
+
+Also looks whether containers have what the CDI specs of their claims say: a runtime may ignore CDI without an error.
+The kubelet tells which container of which pod uses a claim. In `/proc/PID/mountinfo` a container is known by the file
+for its termination message, whose path has the pod's UID and the container's name, and its claims by their files.
+"""
 
 import asyncio
 import dataclasses
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
-from kubeletplugin.changes import Changing
-from kubeletplugin.checks.containers import ContainerLooks
-from kubeletplugin.checks.readings import NodeInfo, Readings, Roots, read_files
+from kubeletplugin.changes import Changing, Clock
+from kubeletplugin.checks.readings import ClaimContainer, NodeInfo, Readings, Roots, container_nodes, read_files
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
-from kubeletplugin.clock import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
-from kubeletplugin.discover.processes import Processes
+from kubeletplugin.discover.processes import ContainerProcess, Processes
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, UsageUnknownError
+from kubeletplugin.prepare.checkpoint import PreparedClaim
+from kubeletplugin.prepare.usage import Usage, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
+from neuron.api.fields import mapping, mappings
 from neuron.findings import short
 
-INTERVAL: Final = 15.0
-"""Seconds between two looks at containers."""
-FILES_SECONDS: Final = 600.0
-"""Seconds after which files are read again, if the hardware did not change."""
+_Key = tuple[str, str, str]
+"""UID of the claim, `namespace/name` of the pod, name of the container."""
+
 
 _FAULTS: Final = (Grade.WRONG, Grade.NOTE)
-_LONGEST_NOTE: Final = 200
-
 _log = logging.getLogger(__name__)
+
+
+class ContainerLooks:
+    """Looks at each container once it runs; at one that lacks its devices in every look."""
+
+    def __init__(
+        self,
+        claims: Callable[[], Awaitable[Mapping[str, PreparedClaim]]],
+        read_claim: Callable[[str, str], Awaitable[JsonObject | None]],
+        usage: Usage,
+        processes: Processes,
+        proc_root: Path,
+    ) -> None:
+        """`claims` returns the prepared claims by UID; `read_claim`, the object of a namespace and name."""
+        self._claims = claims
+        self._read_claim = read_claim
+        self._usage = usage
+        self._processes = processes
+        self._proc_root = proc_root
+        self._proven: dict[_Key, ClaimContainer] = {}
+        self._doubted: frozenset[_Key] = frozenset()
+        self._last: ClaimContainer | None = None
+        self._pods: dict[str, Mapping[str, str]] = {}
+
+    async def look(self) -> tuple[ClaimContainer, ...] | str:
+        """The last container that was seen to have its devices, and all that lack them; or why that is not known.
+
+        A container lacks them if two looks say so: the first may have seen it while the runtime made it.
+        """
+        try:
+            claims = await self._claims()
+            used = await self._usage.listed() if claims else ()
+            wanted = {
+                (each.uid, each.pod, each.container): each for each in used if each.uid in claims and each.container
+            }
+            self._proven = {key: found for key, found in self._proven.items() if key in wanted}
+            open_ = {key: each for key, each in wanted.items() if key not in self._proven}
+            seen = await asyncio.to_thread(self._processes.containers) if open_ else ()
+            # Of several processes, one that names a claim: an earlier container of that name may still be ending.
+            by_name = {(each.pod, each.name): each for each in sorted(seen, key=lambda each: bool(each.files))}
+            without = await self._compare(open_, by_name, claims)
+        except (UsageUnknownError, OSError, TimeoutError, KubeError) as error:
+            return f"containers cannot be looked at: {error}"
+        return (*without, *([self._last] if self._last is not None and not without else []))
+
+    async def _compare(
+        self,
+        wanted: Mapping[_Key, UsedDevice],
+        seen: Mapping[tuple[str, str], ContainerProcess],
+        claims: Mapping[str, PreparedClaim],
+    ) -> list[ClaimContainer]:
+        lacking: dict[_Key, ClaimContainer] = {}
+        for key, each in wanted.items():
+            claim = claims[each.uid]
+            pod = (await self._pods_of(claim)).get(each.pod.partition("/")[2], "")
+            process = seen.get((pod, each.container))
+            if process is None:
+                continue  # it does not run yet, or not any more
+            has = any(file.uid == each.uid for file in process.files)
+            nodes = await asyncio.to_thread(container_nodes, self._proc_root, process)
+            found = ClaimContainer(each.pod, each.container, str(claim), _indices(claim), has, nodes)
+            if has:
+                self._proven[key] = self._last = found
+            else:
+                lacking[key] = found
+        told = [found for key, found in lacking.items() if key in self._doubted]
+        self._doubted = frozenset(lacking)
+        return told
+
+    async def _pods_of(self, claim: PreparedClaim) -> Mapping[str, str]:
+        """The UIDs of the pods for which the claim is reserved, by name."""
+        if claim.uid not in self._pods:
+            body = await self._read_claim(claim.namespace, claim.name)
+            users = mappings(mapping((body or {}).get("status")).get("reservedFor"))
+            self._pods = {**self._pods, claim.uid: {str(each.get("name")): str(each.get("uid")) for each in users}}
+        return self._pods[claim.uid]
+
+
+def _indices(claim: PreparedClaim) -> frozenset[int]:
+    return frozenset(index for device in claim.devices for index in device.indices)
 
 
 class NodeReader:
@@ -112,16 +196,12 @@ class NodeChecks(Changing):
         """Check at intervals until cancelled."""
         while True:
             await self.look()
-            await self._clock.sleep(INTERVAL)
+            await self._clock.sleep(WAITS.look)
 
     async def look(self) -> None:
         """Check once."""
         count, now = await self._prepared(), self._clock.monotonic()
-        if (
-            self._readings is None
-            or self._generation != self._monitor.generation
-            or now - self._read_at > FILES_SECONDS
-        ):
+        if self._readings is None or self._generation != self._monitor.generation or now - self._read_at > WAITS.files:
             self._readings, self._read_at = await self._reader.files(emulated=self._emulated), now
             self._generation = self._monitor.generation
         elif count != self._count:
@@ -154,7 +234,7 @@ class NodeChecks(Changing):
 def note(findings: Iterable[NodeFinding]) -> str:
     """The annotation of the first slice: the faults as JSON; empty without any."""
     told = [
-        {"check": each.check, "result": each.result.value, "found": short(each.found, _LONGEST_NOTE)}
+        {"check": each.check, "result": each.result.value, "found": short(each.found, 200)}
         for each in findings
         if each.result in _FAULTS
     ]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.discover import core_use, pci, sysfs
-from kubeletplugin.discover import logical_nc as node_default
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
 from neuron import names
@@ -27,7 +26,6 @@ TEST_FILE: Final = f".{names.DRIVER}-claim_check.tmp"
 
 _HUGE: Final = re.compile(r"hugepages-([0-9]+)kB", re.ASCII)
 _LABEL: Final = "security.selinux"
-_LONGEST: Final = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ class Readings:
     module_loaded: bool = False
     files: tuple[DeviceFiles, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
-    logical_nc: node_default.LogicalNcFile = node_default.NO_FILE
+    logical_nc: sysfs.LogicalNcFile = sysfs.NO_FILE
     writes: tuple[TrialWrite, ...] = ()
     enforcing: bool | None = None
     interfaces: tuple[Interface, ...] = ()
@@ -176,7 +174,7 @@ def read_files(roots: Roots, hardware: NodeHardware, instance: InstanceType | No
         module_loaded=module.parent.is_dir(),
         files=tuple(_device_files(roots.sysfs, device.index) for device in hardware.devices),
         nodes=tuple(device_node(roots.dev, device.index) for device in hardware.devices),
-        logical_nc=node_default.read(roots.logical_nc),
+        logical_nc=sysfs.read_logical_nc(roots.logical_nc),
         writes=tuple(_test_write(folder) for folder in roots.written),
         enforcing={"1": True, "0": False}.get(sysfs.text(roots.sysfs / SELINUX) or ""),
         interfaces=tuple(_interfaces(roots.sysfs / INFINIBAND)),
@@ -269,8 +267,6 @@ def _interfaces(directory: Path) -> Iterator[Interface]:
 def _huge_pages(directory: Path) -> Iterator[tuple[int, tuple[int, int]]]:
     for name in _names(directory, "hugepages-"):
         size = _HUGE.fullmatch(name)
-        numbers = [
-            (sysfs.text(directory / name / each) or "")[:_LONGEST] for each in ("nr_hugepages", "free_hugepages")
-        ]
+        numbers = [(sysfs.text(directory / name / each) or "")[:256] for each in ("nr_hugepages", "free_hugepages")]
         if size and all(each.isdecimal() for each in numbers):
             yield int(size[1]), (int(numbers[0]), int(numbers[1]))

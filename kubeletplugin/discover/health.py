@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.changes import Changing
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.node_facts import NodeFacts, instance_type
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware

@@ -1,7 +1,13 @@
-"""What the Node object and the hardware say of the node."""
+"""What the Node object and the hardware say of the node, and its type by the instance catalogue in force.
+
+The catalogue is the built-in one, or that of a folder of policy files, which is followed. Only this module reads policy
+files, and only if a folder is given: the models of policies need time and memory.
+"""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from kubeletplugin.discover.sysfs import NodeHardware
@@ -13,6 +19,11 @@ LABEL_NETWORK_NODE: Final = "topology.k8s.aws/network-node-layer-{}"
 LABEL_CAPACITY_BLOCK: Final = "topology.k8s.aws/capacity-block-id"
 
 NETWORK_LAYERS: Final = (1, 2, 3)
+
+
+_PROBLEMS_LOGGED: Final = 20
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,3 +77,39 @@ def instance_type(hardware: NodeHardware, facts: NodeFacts | None, catalogue: Ca
         return known
     topology = Topology.SINGLE if len(hardware.devices) == 1 else Topology.SWITCH
     return InstanceType(name, name.partition(".")[0], None, None, (), 1, None, topology)
+
+
+class Catalogues:
+    """Reads the InstanceTypeCatalogs of a folder, again after each change."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Without a folder, the catalogue is always the built-in one."""
+        self._folder = folder
+        self._current = Catalogue()
+        self._look: object = None
+        self.problem = ""
+
+    def current(self) -> Catalogue:
+        """The catalogue of the files as they are now.
+
+        If they have a problem, it is logged once, and the catalogue stays as it was.
+        """
+        if self._folder is None:
+            return self._current
+        from policies.files import catalogues, folders
+
+        look = folders.fingerprint(self._folder)
+        if look == self._look:
+            return self._current
+        self._look = look
+        try:
+            self._current = catalogues.read(folders.read_folder(self._folder))
+        except folders.PolicyError as error:
+            shown = [str(problem) for problem in error.problems[:_PROBLEMS_LOGGED]]
+            extra = {"folder": str(self._folder), "problems": shown, "number": len(error.problems)}
+            _log.error("instance types not read: the catalogue in force stays", extra=extra)
+            self.problem = "; ".join(shown)
+        else:
+            self.problem = ""
+            _log.info("instance types read", extra={"folder": str(self._folder), "types": len(self._current.names())})
+        return self._current

@@ -1,26 +1,63 @@
-"""Follows the driver's own Node object: labels, UID, and the legacy resources that a device plugin offers on it."""
+"""Follows, labels and reports about the driver's own Node: labels, UID, and the legacy resources of a device plugin."""
 
+import contextlib
 import dataclasses
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
-from kubeletplugin.changes import Changing, repeat
-from kubeletplugin.clock import Clock
+from cluster.resources import CORE_EVENTS, NODES
+from kubeletplugin.api_store import ApiStore
+from kubeletplugin.changes import Changing, Clock, repeat
 from kubeletplugin.discover.node_facts import NodeFacts, node_facts
-from kubeletplugin.discover.node_object import NodeApi
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.objects import version_of
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError, version_of
 from neuron import names
 from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
+from runtime.api_server import MERGE_PATCH, Collection
+from runtime.watching import DELETED
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 10.0
+EVENT_NAMESPACE: Final = "default"
+"""Namespace of Events about Nodes, which have no namespace."""
+
 
 _log = logging.getLogger(__name__)
+
+
+class NodeApi:
+    """The Node of the driver. A list and a watch see it only, by a field selector."""
+
+    def __init__(self, api: ApiStore, node_name: str) -> None:
+        self._api = api
+        self._path = NODES.path(name=node_name)
+        self._watching = api.watching(Collection(NODES, name=node_name), page_size=0)
+
+    async def node(self) -> JsonObject:
+        """The Node object."""
+        return await self._api.call("GET", self._path)
+
+    async def follow(self) -> AsyncIterator[JsonObject]:
+        """The Node object after each change, until the server ends the watch; first the present one if changes may have
+        been missed since the last call."""
+        # A watch cannot begin at the Node's own resourceVersion, which may be too old.
+        if not self._watching.version:
+            for body in await self._api.list(self._watching, "Nodes"):
+                yield body
+        async with contextlib.aclosing(self._api.events(self._watching, "Nodes")) as events:
+            async for kind, body in events:
+                if kind != DELETED:
+                    yield body
+
+    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
+        """Set labels, remove those with the value None; returns the Node as stored."""
+        patch = {"metadata": {"labels": dict(labels)}}
+        return await self._api.call("PATCH", self._path, body=patch, content_type=MERGE_PATCH)
+
+    async def report(self, event: Mapping[str, object]) -> None:
+        """Create an Event (`v1`)."""
+        await self._api.call("POST", CORE_EVENTS.path(EVENT_NAMESPACE), body=event)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,8 +127,8 @@ class OwnNode(Changing):
 
     async def run(self) -> None:
         """Follow the Node until cancelled."""
-        pauses = _FIRST_RETRY, _LAST_RETRY
-        await repeat(self._follow, self._failed, pauses, _LAST_RETRY, self._clock, self._jitter)
+        # Not RETRY: while a device plugin is on the node, this is how long its devices may stay offered to claims.
+        await repeat(self._follow, self._failed, (1.0, 10.0), 10.0, self._clock, self._jitter)
 
     async def _follow(self) -> None:
         async for body in self.store.follow():

@@ -1,8 +1,9 @@
 """Finds containers and processes that have Neuron devices. Reads the host's procfs.
 
-A container of a claim names it: it has a file mounted whose name holds the claim's UID (`claim_files`), so every
-process shows it in `mountinfo`, which needs no capability. To read the open handles, the device nodes and the variables
-of another user's process takes the capability SYS_PTRACE (proc(5)).
+A container of a claim names it: every CDI spec mounts one file for each request, whose name has the claim's UID, the
+request, and the number of the preparation, which differs from that of earlier containers of the same claim. So every
+process shows it in `/proc/PID/mountinfo`, which needs no capability. To read the open handles, the device nodes and the
+variables of another user's process takes the capability SYS_PTRACE (proc(5)).
 """
 
 import contextlib
@@ -15,15 +16,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kubeletplugin.claim_files import ClaimFile, Folder
 from kubeletplugin.discover.sysfs import DEVICE_NAME
-from kubeletplugin.ports import NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import WAITS, NoProcessesError, UsageUnknownError
+
+SUFFIX: Final = ".json"
+_PART: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
+_NAME: Final = re.compile(r"([A-Za-z0-9-]{1,63})_([A-Za-z0-9-]{1,63})_([0-9]{1,18})\.json", re.ASCII)
+"""Neither UIDs nor names of requests contain an underscore."""
+_DELETED: Final = "//deleted"
+"""What the kernel adds to the name of a file that is mounted and removed (d_path)."""
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_OWN_MOUNTS: Final = Path("/proc/self/mountinfo")
+
 
 _T = TypeVar("_T")
-
-LONGEST_SCAN: Final = 10.0
-"""Seconds."""
-
 _OF_THE_HOST: Final = frozenset({"kthreadd", "kubelet"})
 """Names of processes of which a host has at least one; a container sees its own processes only."""
 _POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
@@ -33,8 +39,84 @@ _CONTAINER: Final = re.compile(r"/pods/([0-9a-f-]{32,36})/containers/([a-z0-9-]{
 """The kubelet mounts a file of this path into each container for its termination message."""
 _WAITS: Final = re.compile(r"^State:\s*D", re.MULTILINE)
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
-_LONGEST_ENVIRONMENT: Final = 1 << 20
-"""Bytes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimFile:
+    """A file of a claim.
+
+    Attributes:
+        number: of the preparation (`PreparedClaim.number`).
+    """
+
+    uid: str
+    request: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The file's name. Raises ValueError for names that could point outside a directory."""
+        for part in (self.uid, self.request):
+            if not _PART.fullmatch(part):
+                raise ValueError(f"{part!r} is neither the UID of a claim nor the name of a request.")
+        return f"{self.uid}_{self.request}_{self.number}{SUFFIX}"
+
+
+def read_name(name: str) -> ClaimFile | None:
+    """The file of that name; None if it is no file of a claim."""
+    match = _NAME.fullmatch(name)
+    return ClaimFile(match[1], match[2], int(match[3])) if match else None
+
+
+class Folder:
+    """The folder of the files. A mount of any other file names no claim: pods choose what they mount from volumes."""
+
+    def __init__(self, path: Path, own_mounts: Path = _OWN_MOUNTS) -> None:
+        """`own_mounts` tells how the kernel names the folder in other mount namespaces."""
+        self.path: Final = path
+        self._own_mounts = own_mounts
+
+    def mounted(self, mountinfo: str) -> frozenset[ClaimFile]:
+        """The files that a mount namespace has, by its `mountinfo` (proc(5))."""
+        if f"/{self.path.name}/" not in mountinfo:
+            return frozenset()
+        places = {str(self.path), *self._seen_from_outside()}
+        return frozenset(self._files(mountinfo, places))
+
+    def _files(self, mountinfo: str, places: set[str]) -> Iterator[ClaimFile]:
+        for root, _ in _roots(mountinfo):
+            directory, _, name = root.removesuffix(_DELETED).rpartition("/")
+            if directory in places and (file := read_name(name)) is not None:
+                yield file
+
+    def _seen_from_outside(self) -> Iterator[str]:
+        """The folder's path within its file system: mountinfo names the sources of mounts in this way."""
+        try:
+            mounts = list(_roots(self._own_mounts.read_text(errors="replace")))
+        except OSError:
+            return
+        path = os.path.realpath(self.path)
+        # Of several mounts at one place, the last hides the others.
+        around = [(len(point), number) for number, (_, point) in enumerate(mounts) if _is_below(path, point)]
+        if around:
+            root, point = mounts[max(around)[1]]
+            yield os.path.normpath(f"{root}/{path[len(point.rstrip('/')) :]}").replace("//", "/")
+
+
+def _roots(mountinfo: str) -> Iterator[tuple[str, str]]:
+    """Of each mount, its root within the file system and its place."""
+    for line in mountinfo.splitlines():
+        fields = line.split(" ", 5)
+        if len(fields) > 5:
+            yield _unescaped(fields[3]), _unescaped(fields[4])
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def _is_below(path: str, point: str) -> bool:
+    return point == "/" or path == point or path.startswith(f"{point}/")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +182,7 @@ class ProcessUse:
 class Processes:
     """The processes of the node."""
 
-    def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = LONGEST_SCAN) -> None:
+    def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = WAITS.scan) -> None:
         """A scan ends after `seconds` without an answer. `dev_root` is the host's directory of device nodes."""
         self._root = proc_root
         self._dev = dev_root
@@ -241,7 +323,7 @@ class _Scan:
             return {}
         try:
             with (self._root / pid / "environ").open("rb") as file:
-                entries = file.read(_LONGEST_ENVIRONMENT).decode(errors="replace").split("\0")
+                entries = file.read(1 << 20).decode(errors="replace").split("\0")
         except OSError:
             return {}
         pairs = (entry.partition("=") for entry in entries if entry.startswith("NEURON_"))

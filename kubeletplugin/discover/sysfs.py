@@ -1,8 +1,11 @@
-"""Discovery: reads a node's Neuron devices from sysfs, DMI and /dev.
+"""Discovery: reads a node's Neuron devices from sysfs, DMI and /dev, and the node's default size of a logical core.
 
 Sources: the Neuron sysfs user guide and release notes of the kernel driver. Files may end with or without a newline, be
 readable by root only (before driver 2.28), be missing (older drivers, inf1), or contain "busy" while UltraServers elect
 their nodes. Driver 2.31 moved files inside a device's directory, so they are found by name at any depth.
+
+The default size of a logical NeuronCore is a file of one line `NAME=VALUE`, which AWS's device plugin reads. Containers
+do not see it: the runtime in them uses the type's default, unless a claim's config says otherwise.
 """
 
 import dataclasses
@@ -13,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import logical_nc, pci
+from kubeletplugin.discover import pci
+from neuron import names
+from neuron.api.environment import LNC_VARIABLES
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
 CLASS: Final = Path("class/neuron_device")
@@ -35,6 +40,9 @@ _NO_NODE: Final = -1
 _NO_SERVER: Final = frozenset({"", "0" * 16})
 _BUSY: Final = "busy"
 _NONE_WORDS: Final = frozenset({"", "none", "0"})
+
+
+_LOGICAL_NC_LINE: Final = re.compile(r"\s*(?:export\s+)?([A-Z_]+)\s*=\s*[\"']?([0-9]{1,3})[\"']?\s*", re.ASCII)
 
 
 class SysfsError(OSError):
@@ -134,7 +142,7 @@ def discover(sysfs_root: Path, dev_root: Path, logical_nc_file: Path | None = No
     Args:
         sysfs_root: usually `/sys`.
         dev_root: usually `/dev`.
-        logical_nc_file: see `logical_nc`; None: it is not looked at.
+        logical_nc_file: see `read_logical_nc`; None: it is not looked at.
 
     Returns:
         The hardware as far as it could be read. A device that vanishes meanwhile is left out; files that cannot be
@@ -153,7 +161,7 @@ def discover(sysfs_root: Path, dev_root: Path, logical_nc_file: Path | None = No
         devices=tuple(found),
         ultraserver=read_ultraserver(sysfs_root),
         places=pci.places(sysfs_root, instance_type, [device.index for device in found]),
-        logical_nc=None if logical_nc_file is None else logical_nc.read(logical_nc_file).size,
+        logical_nc=None if logical_nc_file is None else read_logical_nc(logical_nc_file).size,
     )
 
 
@@ -276,3 +284,41 @@ def _numbers(text: str) -> list[int]:
 def _words(text: str) -> tuple[str, ...]:
     words = re.split(r"[,\s]+", text)
     return tuple(sorted({word for word in words if word.lower() not in _NONE_WORDS}))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogicalNcFile:
+    """The file.
+
+    Attributes:
+        size: physical cores of a logical one; None if the file does not say.
+        problem: why it does not say, although it exists; empty if there is no file.
+    """
+
+    path: Path
+    size: int | None = None
+    problem: str = ""
+
+
+NO_FILE: Final = LogicalNcFile(Path(names.LOGICAL_NC_FILE))
+"""A node without the file, at its usual place."""
+
+
+def read_logical_nc(path: Path) -> LogicalNcFile:
+    """Read the file. Comments and empty lines are skipped."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_LENGTH).decode(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return LogicalNcFile(path)
+    except OSError as error:
+        return LogicalNcFile(path, None, f"it cannot be read: {error.strerror}")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found = [
+        match for line in lines if (match := _LOGICAL_NC_LINE.fullmatch(line)) is not None and match[1] in LNC_VARIABLES
+    ]
+    sizes = {int(match[2]) for match in found}
+    if len(sizes) == 1:
+        return LogicalNcFile(path, sizes.pop())
+    why = "sets different values" if sizes else f"has no line {LNC_VARIABLES[0]}=<number>"
+    return LogicalNcFile(path, None, f"it {why}: {' '.join(text.split())[:80]!r}")

@@ -1,4 +1,5 @@
-"""Registration with the kubelet: paths of the sockets, the registration service, removal of stale sockets.
+"""Registration with the kubelet: paths of the sockets, the registration service, removal of stale sockets; and the
+gRPC health service for the pod's probes, which calls the driver's sockets as the kubelet does.
 
 With a pod UID the socket names contain it, so that two instances can serve during an upgrade (kubelet 1.33 and later).
 Without one the names are fixed, for every kubelet.
@@ -12,31 +13,29 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
-from kubeletplugin.clock import Clock
-from kubeletplugin.gate import KubeletGate
+from kubeletplugin.changes import Clock
 from kubeletplugin.kubelet.service import SERVICES, unary
-from kubeletplugin.pb import registration_v1_pb2
-from kubeletplugin.publish.other_driver import Served
+from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
+from kubeletplugin.ports import WAITS
+from kubeletplugin.publish.gate import KubeletGate, Served
+from kubeletplugin.publish.offer import DEVICES, NODE
 from neuron import names
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 _SERVICE: Final = "pluginregistration.Registration"
 _PLUGIN_TYPE: Final = "DRAPlugin"
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
-_CONNECT_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 2.0
-"""Between two looks at the sockets."""
-_RENEW_GRACE: Final = 1.0
-_FIRST_RENEWAL: Final = 5.0
-_LAST_RENEWAL: Final = 60.0
-
+_HEALTH_SERVICE: Final = "grpc.health.v1.Health"
+_READINESS: Final = "readiness"
+_OFFERS: Final = {f"{_READINESS}/devices": DEVICES, f"{_READINESS}/node": NODE}
+_NAMES: Final = frozenset({"", "liveness", _READINESS, *_OFFERS})
 _log = logging.getLogger(__name__)
 
 
@@ -109,7 +108,7 @@ def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:
 
 def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_CONNECT_SECONDS)
+        client.settimeout(1.0)
         try:
             client.connect(str(path))
         except OSError as error:
@@ -163,7 +162,7 @@ class UnixServer:
             self._server = before
             raise
         if before is not None:
-            await before.stop(_RENEW_GRACE)
+            await before.stop(1.0)
 
     async def stop(self, grace: float) -> None:
         """Remove the socket, so that the kubelet stops calling it, and let calls finish for `grace` seconds."""
@@ -186,13 +185,13 @@ class SocketKeeper:
         self._registration = registration
         self._gate = gate
         self._clock = clock
-        self._pause = Backoff(_FIRST_RENEWAL, _LAST_RENEWAL)
+        self._pause = Backoff(WAITS.first_renewal, WAITS.last_renewal)
         self._not_before = float("-inf")
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(WAITS.sockets_look)
             await self.look()
 
     async def look(self) -> None:
@@ -246,3 +245,53 @@ class Registration:
             _SERVICE,
             {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
         )
+
+
+class Prober:
+    """Answers `grpc.health.v1.Health/Check`.
+
+    The services: "" and "liveness": the sockets answer; "readiness": and the kubelet has registered the plugin;
+    "readiness/devices" and "readiness/node": and the node offers single devices, or the whole UltraServer node.
+    """
+
+    def __init__(
+        self, paths: SocketPaths, *, registered: Callable[[], bool], offered: Callable[[], Collection[str]]
+    ) -> None:
+        self._paths = paths
+        self._registered = registered
+        self._offered = offered
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The gRPC service."""
+
+        async def check(request: Any, context: Any) -> object:
+            if request.service not in _NAMES:
+                await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service!r} here.")
+            serving = await self.serves() and self._ready_for(request.service)
+            return health_v1_pb2.HealthCheckResponse(status="SERVING" if serving else "NOT_SERVING")
+
+        return unary(_HEALTH_SERVICE, {"Check": (check, health_v1_pb2.HealthCheckRequest)})
+
+    def _ready_for(self, service: str) -> bool:
+        if not service.startswith(_READINESS):
+            return True
+        return self._registered() and (service not in _OFFERS or _OFFERS[service] in self._offered())
+
+    async def serves(self) -> bool:
+        """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""
+        calls: tuple[tuple[Path, str, object], ...] = (
+            (self._paths.registration, "/pluginregistration.Registration/GetInfo", registration_v1_pb2.InfoRequest()),
+            (
+                self._paths.plugin,
+                "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+                dra_v1_pb2.NodePrepareResourcesRequest(),
+            ),
+        )
+        for path, method, request in calls:
+            async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+                call: Any = channel.unary_unary(method, request_serializer=lambda message: message.SerializeToString())
+                try:
+                    await call(request, timeout=WAITS.probe)
+                except grpc.aio.AioRpcError:
+                    return False
+        return True

@@ -11,14 +11,12 @@ from typing import Final
 
 import msgspec
 
-from kubeletplugin.discover import cores
-from kubeletplugin.discover.devices import NODE_DEVICE, device_index
-from kubeletplugin.discover.sharing import physical_cores
+from kubeletplugin.discover.devices import NODE_DEVICE, Side, assign_cores, device_index, physical_cores, side_of
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.device_metadata import documents
 from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
+from kubeletplugin.prepare.metadata import documents
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice, check_hardware
 from neuron.hardware.instances import InstanceType, Topology
@@ -264,7 +262,7 @@ def _with_shares(
             continue
         together = claim.together(device.parent_request)
         run = {each.indices[0] for each in whole if each.parent_request in together}
-        side = cores.side_of(device.indices[0], run, view.devices, view.wraps)
+        side = side_of(device.indices[0], run, view.devices, view.wraps)
         mine = [each for each in (*whole, *found) if each.indices == device.indices and not each.admin_access]
         share = _share(claim, _Wanted(device, amount, side, mine), view, others)
         found.append(dataclasses.replace(device, share=share))
@@ -296,7 +294,7 @@ class _Wanted:
 
     device: PreparedDevice
     amount: int
-    side: cores.Side | None
+    side: Side | None
     mine: Collection[PreparedDevice]
 
 
@@ -316,7 +314,7 @@ def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Other
     before = others.before(claim, share_id)
     if len(before) == wanted.amount and not taken.intersection(before):
         return Share(share_id, before, lnc)
-    chosen = cores.assign(all_cores, wanted.amount, lnc, taken, wanted.side)
+    chosen = assign_cores(all_cores, wanted.amount, lnc, taken, wanted.side)
     if chosen is None:
         holders = ", ".join(sorted({str(other) for _, other in held if other is not None})) or "this claim"
         raise DeviceHeldError(

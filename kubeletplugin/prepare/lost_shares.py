@@ -7,9 +7,8 @@ processes have these, and `status.devices` of the claim, which the driver writes
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
-from kubeletplugin.claim_files import ClaimFile
-from kubeletplugin.discover.processes import ProcessUse
-from kubeletplugin.discover.sharing import physical_cores
+from kubeletplugin.discover.devices import physical_cores
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.decide import (
     NodeView,

@@ -1,7 +1,7 @@
 """Releases claims that no longer exist, and restores claims that a lost state had.
 
 The kubelet unprepares the claims of its pods. A claim without an object that it did not unprepare is released only if
-nothing uses its devices (`usage`); until then they are held (`holds`). What a lost state had is known to the kubelet,
+nothing uses its devices; until then they are held (`usage`). What a lost state had is known to the kubelet,
 to the containers themselves, and to the API server.
 """
 
@@ -13,26 +13,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
-from kubeletplugin.prepare.holds import Hold
 from kubeletplugin.prepare.lost_shares import Told, Variables
-from kubeletplugin.prepare.pod_resources import UsedDevice
-from kubeletplugin.prepare.usage import in_use
+from kubeletplugin.prepare.usage import Hold, UsedDevice, in_use
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import Result, read_stored_claim
 
-_RETRY: Final = 10.0
 _SPREAD: Final = (0.8, 1.2)
 """The shortest and the longest pause between two sweeps, in intervals."""
-_LOOK: Final = 10.0
-"""Seconds between two looks at the CDI specs, and at claims that were refused."""
 _ODD: Final = (WrongFormError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
@@ -74,10 +69,10 @@ class Sweeper:
         while True:
             complete = await self.sweep()
             interval = self._interval * self._jitter(*_SPREAD)
-            left = interval if complete else min(_RETRY, interval)
+            left = interval if complete else min(WAITS.sweep_retry, interval)
             while left > 0:
                 refusals = self._driver.refusals
-                pause = min(left, _LOOK)
+                pause = min(left, WAITS.sweep_look)
                 await self._clock.sleep(pause)
                 left -= pause
                 mended = await self.mend()

@@ -1,22 +1,124 @@
-"""Decides whether the devices of a claim can be given to another one: no container has them.
+"""Decides whether the devices of a claim can be given to another one: no container has them. Else they are held.
 
-Containers name their claims (`claim_files`). A claim that the kubelet did not unprepare can be released only if the
-kubelet's PodResources API does not list it either: its container may be about to start.
+Containers name their claims (`discover.processes`). A claim that the kubelet did not unprepare can be released only if
+the kubelet's PodResources API (v1, over its socket) does not list it either: its container may be about to start. The
+kubelet answers from its own state, so it also names claims whose objects were removed from the API server.
+
+A device is held, although the cluster does not know that it is in use, if it is prepared for a claim whose object is
+gone or allocated elsewhere by now, or if processes have it for a claim that has ended. All devices are held while the
+driver restores which claims are prepared.
 """
 
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from kubeletplugin.discover.processes import LONGEST_SCAN, Processes, ProcessUse
-from kubeletplugin.ports import UsageUnknownError
+import grpc
+
+from kubeletplugin.changes import Changing
+from kubeletplugin.discover.processes import Processes, ProcessUse
+from kubeletplugin.pb import podresources_v1_pb2
+from kubeletplugin.ports import WAITS, UsageUnknownError
+from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.pod_resources import PodResources, UsedDevice
+from neuron import names
 
-_LONGEST_WAIT: Final = LONGEST_SCAN + 5.0
+_LIST: Final = "/v1.PodResourcesLister/List"
+RELEASED_NEXT: Final = "nothing is known to use it, and it is released at the next search"
+
+
+class NoKubeletError(UsageUnknownError):
+    """The kubelet does not serve the API: there is no socket."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UsedDevice:
+    """A device of this driver that a pod uses.
+
+    Attributes:
+        pod: `namespace/name` of the pod.
+        namespace: of the claim.
+        uid: of the claim; empty if the CDI ids do not contain it.
+        request: of the claim, without its alternative; empty if the CDI ids do not contain it.
+        share_id: of a device that several claims share.
+    """
+
+    pod: str
+    namespace: str
+    claim: str
+    uid: str
+    request: str
+    device: str
+    pool: str
+    share_id: str | None = None
+    container: str = ""
+
+
+class PodResources:
+    """The kubelet's answers. Each question opens its own connection: a restarted kubelet has a new socket."""
+
+    def __init__(self, socket: Path, seconds: float = WAITS.kubelet_answer) -> None:
+        """`seconds` is the time-out of a question."""
+        self._socket = socket
+        self._seconds = seconds
+
+    async def used(self) -> tuple[UsedDevice, ...]:
+        """The devices that pods of the node use.
+
+        Raises:
+            NoKubeletError: there is no socket.
+            UsageUnknownError: the kubelet does not answer.
+        """
+        if not self._socket.exists():
+            raise NoKubeletError(
+                f"the kubelet's socket {self._socket} does not exist: mount its directory and set "
+                "--pod-resources-socket"
+            )
+        # The kubelet has the same bound of an answer.
+        options = [("grpc.max_receive_message_length", 16 * 1024 * 1024), ("grpc.enable_http_proxy", 0)]
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
+            ask = channel.unary_unary(
+                _LIST,
+                request_serializer=podresources_v1_pb2.ListPodResourcesRequest.SerializeToString,
+                response_deserializer=podresources_v1_pb2.ListPodResourcesResponse.FromString,
+            )
+            try:
+                answer = await ask(podresources_v1_pb2.ListPodResourcesRequest(), timeout=self._seconds)
+            except grpc.aio.AioRpcError as error:
+                why = f"{error.code().name} {error.details() or ''}".rstrip()
+                raise UsageUnknownError(f"the kubelet does not answer at {self._socket}: {why}") from error
+        return tuple(_devices(answer))
+
+
+def _devices(answer: Any) -> Iterator[UsedDevice]:
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for dynamic in container.dynamic_resources:
+                for resource in dynamic.claim_resources:
+                    if resource.driver_name == names.DRIVER:
+                        found = _device(f"{pod.namespace}/{pod.name}", dynamic, resource)
+                        yield dataclasses.replace(found, container=container.name)
+
+
+def _device(pod: str, dynamic: Any, resource: Any) -> UsedDevice:
+    # The kubelet adds the ids of the claim's other devices to those of this one.
+    ids = [found for each in resource.cdi_devices if (found := cdi.parse_id(each.name)) is not None]
+    uid = ids[0].uid if ids else ""
+    request = next((each.request for each in ids if each.device == resource.device_name), "")
+    return UsedDevice(
+        pod,
+        dynamic.claim_namespace,
+        dynamic.claim_name,
+        uid,
+        request,
+        resource.device_name,
+        resource.pool_name,
+        resource.share_id if resource.HasField("share_id") else None,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +172,7 @@ class NodeUsage:
     async def _scan(self, *, environment: bool) -> tuple[ProcessUse, ...]:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_LONGEST_WAIT):
+            async with asyncio.timeout(WAITS.scan_and_queue):
                 while self._running is not None and not self._running.done():
                     await asyncio.wait({self._running})
                 # Later callers need a look that begins after their call.
@@ -138,3 +240,59 @@ def _is_of(used: UsedDevice, claim: PreparedClaim) -> bool:
     if used.uid:
         return used.uid == claim.uid
     return (used.namespace, used.claim) == (claim.namespace, claim.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hold:
+    """A claim that is not released.
+
+    Attributes:
+        use: why it is kept; None if it will be released at the next search.
+    """
+
+    claim: PreparedClaim
+    use: ReleaseBlocker | None
+
+    @property
+    def why(self) -> str:
+        """Half a sentence, for people."""
+        return self.use.text if self.use is not None else RELEASED_NEXT
+
+
+class Holds(Changing):
+    """The held claims of the node, and waiting for changes of them.
+
+    Attributes:
+        claims: by UID.
+        restoring: whether prepared claims may be missing in the driver's state, or in `claims`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.restoring = False
+        self.claims: Mapping[str, Hold] = {}
+
+    @property
+    def indices(self) -> frozenset[int]:
+        """All held devices."""
+        return frozenset(index for hold in self.claims.values() for index in hold.claim.held)
+
+    def take(self, claims: Mapping[str, Hold]) -> None:
+        """Take the held claims as they are now."""
+        if dict(claims) != dict(self.claims):
+            self.claims = dict(claims)
+            self._count_change()
+
+    def restore(self, *, restoring: bool) -> None:
+        """Take whether prepared claims may be missing."""
+        if restoring is not self.restoring:
+            self.restoring = restoring
+            self._count_change()
+
+    def take_ended(self, claims: Mapping[str, Hold]) -> None:
+        """Take the held claims that have ended, as they are now."""
+        self.take({key: hold for key, hold in self.claims.items() if not hold.claim.has_ended} | dict(claims))
+
+    def forget(self, uid: str) -> None:
+        """A claim was unprepared."""
+        self.take({key: hold for key, hold in self.claims.items() if key != uid})

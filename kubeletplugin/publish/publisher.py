@@ -13,37 +13,26 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.changes import QUIET, Changing, WritePause, repeat, waking
-from kubeletplugin.clock import Clock
-from kubeletplugin.discover import sharing
-from kubeletplugin.discover.devices import NODE_DEVICE
+from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
+from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, ShareSetting, share_setting, shares_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
-from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.objects import version_of
-from kubeletplugin.ports import JsonObject, KubeError
-from kubeletplugin.prepare.holds import Holds
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
+from kubeletplugin.prepare.usage import Holds
+from kubeletplugin.publish.gate import KubeletGate, OtherDriver, Served
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
-from kubeletplugin.publish.other_driver import LOOK_SECONDS, OtherDriver, Served
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, desired_slices
-from kubeletplugin.publish.withholding import Withholding
+from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, Withholding, desired_slices
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
-from runtime.once import Once
+from runtime.retries import RETRY, Once
 
 LOCK_NAME: Final = "publish.lock"
 
 _COUNTER_FIELDS: Final = ("sharedCounters", "consumesCounters")
-_LOCK_POLL: Final = 1.0
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
-_WITHDRAW_SECONDS: Final = 5.0
-_RESTORE_SECONDS: Final = 10.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +61,7 @@ class Instance:
     driver_version: str
     offer: OfferSettings
     lock_dir: Path
-    share_cores: sharing.Setting = "auto"
+    share_cores: ShareSetting = "auto"
     withhold_from_faulty_kubelet: bool = False
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
@@ -154,8 +143,7 @@ class Publisher:
             await self._gate.first()
             await self._restored()
             # The end of a long watch is normal.
-            pauses = _FIRST_RETRY, _LAST_RETRY
-            await repeat(self._session, self._failed, pauses, QUIET, self._clock, self._jitter)
+            await repeat(self._session, self._failed, RETRY, WAITS.quiet, self._clock, self._jitter)
 
     async def _failed(self, error: KubeError) -> None:
         self._metrics.failed("publish")
@@ -164,9 +152,9 @@ class Publisher:
     async def _restored(self) -> None:
         """Wait a moment until the held devices are known: until then every device would be published as held."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_RESTORE_SECONDS):
+            async with asyncio.timeout(WAITS.restored):
                 while self._holds.restoring:
-                    await self._holds.wait(self._holds.generation, _RESTORE_SECONDS)
+                    await self._holds.wait(self._holds.generation, WAITS.restored)
 
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
@@ -177,7 +165,7 @@ class Publisher:
         try:
             if not try_lock(descriptor):
                 return
-            async with asyncio.timeout(_WITHDRAW_SECONDS):
+            async with asyncio.timeout(WAITS.withdrawn):
                 listed, _ = await self._store.slices()
                 found = {body["metadata"]["name"] for body in listed}
                 if self._own.state is not None and self.other.evidence:
@@ -197,7 +185,7 @@ class Publisher:
         try:
             while not try_lock(descriptor):
                 self._tell("another instance publishes; waiting for its end")
-                await self._clock.sleep(_LOCK_POLL)
+                await self._clock.sleep(WAITS.publish_lock)
             yield
         finally:
             os.close(descriptor)
@@ -211,13 +199,13 @@ class Publisher:
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
         try:
-            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds, self._gate, self._note):
+            async with waking(self._wake, WAITS.quiet, self._monitor, self._own, self._holds, self._gate, self._note):
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
                     self._metrics.worked("publish")
                     waiter = asyncio.create_task(self._wake.wait())
-                    timeout = LOOK_SECONDS if self.other.evidence else None
+                    timeout = WAITS.other_look if self.other.evidence else None
                     await asyncio.wait({watcher, waiter}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     waiter.cancel()
                 await watcher
@@ -306,13 +294,13 @@ class Publisher:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
         found = await self._offer(state, features)
-        setting = sharing.setting(self._instance.share_cores, state.share_cores)
+        setting = share_setting(self._instance.share_cores, state.share_cores)
         if state.share_cores not in (None, setting):
             self._tell(
                 f"the Node's label {names.LABEL_SHARE_CORES} has the value {state.share_cores!r}, which is not on or "
                 f"off: the setting ({setting}) is in force"
             )
-        found = dataclasses.replace(found, shares_cores=sharing.shares(setting, found.instance))
+        found = dataclasses.replace(found, shares_cores=shares_cores(setting, found.instance))
         for reason in self._withholding.reasons(found, kept):
             self._tell(reason)
         found = dataclasses.replace(
@@ -370,7 +358,7 @@ class Publisher:
             )
             self._kept_features = dataclasses.replace(self._kept_features, counters=False)
             self._wake.set()
-        if self._kept_features.shares and any(path.endswith(sharing.FIELDS) for path in dropped):
+        if self._kept_features.shares and any(path.endswith(SHARE_FIELDS) for path in dropped):
             self._tell("claims cannot share the cores of a device: every claim gets whole devices")
             self._kept_features = dataclasses.replace(self._kept_features, shares=False)
             self._wake.set()

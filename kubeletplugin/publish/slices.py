@@ -1,18 +1,29 @@
-"""A node's devices as ResourceSlices (`resource.k8s.io/v1`). Pure: the same node gives the same bytes.
+"""A node's devices as ResourceSlices (`resource.k8s.io/v1`), and which of their fields a control plane gets.
+
+Pure: the same node gives the same bytes.
 
 Attributes: the Neuron DRA driver's documentation ("Attributes Reference"). Limits and pool rules: `types.go` and
-the validation of `resource.k8s.io/v1`.
+the validation of `resource.k8s.io/v1`. Known faults of control planes: `neuron.known_faults`.
 """
 
 import dataclasses
 import hashlib
+import importlib.metadata
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import structs
 
-from kubeletplugin.discover import sharing
-from kubeletplugin.discover.devices import CORDONED_TAINT, HELD_TAINT, NODE_DEVICE, device_index, device_name
+from kubeletplugin.discover.devices import (
+    CORDONED_TAINT,
+    HELD_TAINT,
+    NODE_DEVICE,
+    device_index,
+    device_name,
+    physical_cores,
+    share,
+)
 from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import NodeHardware
@@ -22,6 +33,7 @@ from neuron.api.taints import Taint
 from neuron.hardware import capacities, connections
 from neuron.hardware.instances import InstanceType, Topology
 from neuron.hardware.links import TORUS_WIDTH
+from neuron.known_faults import Withheld, parse, sentence, withheld
 
 MAX_DEVICES: Final = 128
 MAX_DEVICES_WITH_EXTRAS: Final = 64
@@ -35,6 +47,13 @@ _COUNTER_SET: Final = "neuron-devices"
 _COMMON_COUNTER: Final = "devices"
 PARTITION_TYPE: Final = "partitionTypeAttribute"
 """Field of a slice: the attribute that names the kind of its devices (KEP-5677, alpha in 1.37)."""
+
+
+_DISTRIBUTION: Final = "neuron-dra"
+_SEMVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:(a|b|rc|\.dev)(\d+))?")
+_PRE_RELEASES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
+_COUNTERS_APART_SINCE: Final = (1, 35, 0)
+_PARTITION_TYPES_SINCE: Final = (1, 37, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,7 +185,7 @@ def desired_slices(
                 "attributes": common | _own_attributes(hardware, instance, index, len(indices)),
             }
             if found.shares_cores and features.shares:
-                sharing.share(device, sharing.physical_cores(hardware, instance, index))
+                share(device, physical_cores(hardware, instance, index))
             capacities.add(device, instance)
             if whole_node:
                 device["consumesCounters"] = [_consumption([index], features)]
@@ -299,3 +318,64 @@ def _counters(indices: list[int], features: ClusterFeatures) -> JsonObject:
 
 def _consumption(indices: list[int], features: ClusterFeatures) -> JsonObject:
     return {"counterSet": _COUNTER_SET, "counters": _counters(indices, features)}
+
+
+def driver_version(python_version: str | None = None) -> str:
+    """This driver's version as a semantic version: the API server denies an attribute with another one.
+
+    Args:
+        python_version: the version by PEP 440; None: that of the installed distribution.
+    """
+    if python_version is None:
+        python_version = importlib.metadata.version(_DISTRIBUTION)
+    match = _SEMVER.match(python_version)
+    if match is None:
+        return "0.0.0"
+    major, minor, patch, stage, number = match.groups()
+    release = f"{int(major)}.{int(minor)}.{int(patch or 0)}"
+    return f"{release}-{_PRE_RELEASES[stage]}.{int(number)}" if stage else release
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Withholding:
+    """What the driver does with a control plane of one version.
+
+    Attributes:
+        version: `gitVersion` of the API server; empty before it was read. Of a version that cannot be parsed, no fault
+            is known.
+        gates: by name of a field of `ClusterFeatures`, what an administrator decided; then neither the version nor a
+            known fault decides. What the API server drops stays off.
+    """
+
+    version: str = ""
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+
+    def features(self, kept: ClusterFeatures) -> ClusterFeatures:
+        """The features to use, of those that the API server keeps."""
+        number, gates = parse(self.version), self.gates
+        return dataclasses.replace(
+            kept,
+            counters=kept.counters and gates.get("counters", Withheld.COUNTERS not in withheld(self.version)),
+            shares=kept.shares and gates.get("shares", True),
+            separate_counters=gates.get("separate_counters", number is None or number >= _COUNTERS_APART_SINCE),
+            partition_types=gates.get("partition_types", number is not None and number >= _PARTITION_TYPES_SINCE),
+        )
+
+    def shares(self, found: NodeDevices, features: ClusterFeatures) -> bool:
+        """Whether the devices may be shared; `features` as of `features`."""
+        if "shares" in self.gates:
+            return self.gates["shares"]
+        counted = features.counters and publishes_whole_node(found, features)
+        return not (counted and Withheld.SHARES in withheld(self.version))
+
+    def reasons(self, found: NodeDevices, kept: ClusterFeatures) -> tuple[str, ...]:
+        """What is withheld from this node, and why: sentences for the log."""
+        said = []
+        for what, fault in withheld(self.version).items():
+            if what.value in self.gates:
+                continue
+            counters = what is Withheld.COUNTERS and kept.counters and found.is_ultraserver
+            shares = what is Withheld.SHARES and found.shares_cores and not self.shares(found, self.features(kept))
+            if counters or shares:
+                said.append(f"{sentence(fault, self.version)} {fault.remedy}")
+        return tuple(said)

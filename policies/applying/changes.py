@@ -18,11 +18,9 @@ from conversion.patches.operations import MOST_BYTES, size_of
 from neuron.findings import Finding
 from policies.judging.evaluate import TimeLimit
 from policies.judging.mutations import Mutated, Mutating
-from policies.patching.differences import difference
-from policies.patching.json_patch import patched, same
+from policies.patching.json_patch import difference, patched, same
 
 _AUDIT: Final = "changed-by"
-_LONGEST_AUDIT: Final = 1024
 _FIX: Final = (
     "Change the object so that the policy can be applied, or ask the cluster's admins to mend the policy, or to set"
     " failurePolicy: Ignore."
@@ -128,5 +126,5 @@ def _changed(decision: Decision, patch: tuple[Operation, ...], results: Iterable
         reason="policy" if unchanged else decision.reason,
         patch=whole,
         patch_size=0,
-        audit={**decision.audit, _AUDIT: ",".join(names)[:_LONGEST_AUDIT]},
+        audit={**decision.audit, _AUDIT: ",".join(names)[:1024]},
     )

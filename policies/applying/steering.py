@@ -18,8 +18,7 @@ from neuron.findings import Finding
 from policies.judging import matching
 from policies.judging.conditions import Failure
 from policies.judging.evaluate import REVIEW_LIMIT, Matched, TimeLimit, UndecidedError, matching_rules
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import PodRule
+from policies.judging.rules import PodRule, PolicySet
 from policies.judging.subjects import RequestSubject
 from policies.schema.kinds import ConversionPolicySpec
 

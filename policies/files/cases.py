@@ -24,11 +24,12 @@ from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PlacedCase, PodRule, TemplateRule, ValidatingRule
 from policies.judging.subjects import RequestSubject, ask_nobody, of_object
+from policies.judging.tally import lncs_of
 from policies.judging.verdicts import Verdict
 from policies.patching.json_patch import same
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyProblem
-from policies.schema.hints import Gets
+from policies.schema.pods import Gets
 
 _GENERATED: Final = (names.POD_CLAIM, names.POD_CLAIM_FALLBACK)
 _WORDS: Final = {"allow": "Allow", "deny": "Deny", "warn": "Warn", "audit": "Audit", "except": "Except"}
@@ -190,14 +191,16 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
         elif kind == "DeviceClass":
             spec, _ = read_class(version, each.get("spec"))
             classes[name] = any(names.DRIVER in selector.expression for selector in spec.selectors)
-            lncs[name] = device_counts.lncs_of(spec.configs)
+            lncs[name] = lncs_of(spec.configs)
             selecting[name] = tuple(selector.expression for selector in spec.selectors)
             resource = mapping(each.get("spec")).get("extendedResourceName")
             if isinstance(resource, str) and resource:
                 extended[resource] = name
-    record = device_counts.read_record(data) if case.converted else None
-    claims = mappings(mapping(data.get("spec")).get("resourceClaims"))
-    generated = [str(each.get("name")) for each in claims if each.get("name") in _GENERATED]
+    record, generated = None, ""
+    if case.converted:
+        record = device_counts.read_record(data)
+        claims = mappings(mapping(data.get("spec")).get("resourceClaims"))
+        generated = next((str(each["name"]) for each in claims if each.get("name") in _GENERATED), "")
     return DeviceKnowledge(
         classes=classes or None,
         class_lncs=lncs,
@@ -206,7 +209,7 @@ def _knowledge(case: schema.Case, data: Mapping[str, object]) -> DeviceKnowledge
         templates=specs["ResourceClaimTemplate"],
         claims=specs["ResourceClaim"],
         record=record,
-        recorded_claim=generated[0] if generated else "",
+        recorded_claim=generated,
     )
 
 

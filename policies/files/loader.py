@@ -17,21 +17,20 @@ from policies.files import catalogues, claim_templates, reading
 from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_served
 from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
-from policies.judging import never, type_checks
-from policies.judging.matching import name_of
-from policies.judging.policy_set import PolicySet
+from policies.judging import matching, type_checks
+from policies.judging.compiler import ExpressionCompiler
+from policies.judging.conditions import Sharing
 from policies.judging.rules import (
     Binding,
-    ExpressionCompiler,
     HintRule,
     MutatingRule,
     Parameters,
     PlacedCase,
     PodRule,
+    PolicySet,
     TemplateRule,
     ValidatingRule,
 )
-from policies.judging.sharing import Sharing
 from policies.judging.subjects import SAME_FOR_ALL
 from policies.schema import documents
 from policies.schema import kinds as schema
@@ -44,8 +43,6 @@ _EXPRESSION_LIMITS: Final = dataclasses.replace(
 
 Costs and work bound the constants that are computed at load; the time is long, so that a busy machine refuses no file.
 """
-_MOST_NAMED: Final = 3
-"""Files that a note names."""
 _CONNECTED_OTHERWISE: Final = {Topology.TORUS, Topology.SWITCH}
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
 _BoundPolicy: TypeAlias = schema.ValidatingAdmissionPolicy | schema.MutatingAdmissionPolicy
@@ -54,8 +51,6 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
     (schema.MutatingAdmissionPolicy, schema.MutatingAdmissionPolicyBinding),
 )
 """The kinds of policies that bindings put in force, and of the bindings."""
-
-__all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
@@ -123,7 +118,7 @@ class _PolicyReader:
         parameter_kinds = reading.param_kinds(documents_read)
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
         note = f"read as {schema.VAP_API_VERSION}; the API server no longer serves older versions by default."
-        self.notes = [f"{few(older, _MOST_NAMED)}: {note}"] if older else []
+        self.notes = [f"{few(older, 3)}: {note}"] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         self.definitions: list[object] = []
         others: list[PolicyDocument] = []
@@ -257,9 +252,9 @@ class _Assembly:
         if ref is None or kind is None:
             return None
         objects = tuple(reader.parameters.get((kind.api_version, kind.kind), ()))
-        exists = ref.name is None or any(name_of(each) == ref.name for each in objects)
+        exists = ref.name is None or any(matching.name_of(each) == ref.name for each in objects)
         if not exists and ref.parameter_not_found_action == "Deny":
-            known = [name_of(each) for each in objects]
+            known = [matching.name_of(each) for each in objects]
             message = f"spec.paramRef.name is '{ref.name}', but no file has a {kind.kind} of that name."
             message += did_you_mean(ref.name or "", known) or " Every request would be denied."
             self._say(document, ("spec", "paramRef", "name"), message)
@@ -323,7 +318,7 @@ class _Assembly:
         if compiler.failed:
             return
         spec: schema.PolicySpec = policy.spec
-        self._notes += never.notes(policy.metadata.name, spec.match_constraints.resource_rules)
+        self._notes += matching.names_notes(policy.metadata.name, spec.match_constraints.resource_rules)
         kinds, of = self._types.matched(spec.match_constraints), spec.param_kind
         params = None if of is None else self._types.named(of.api_version, of.kind)
         self._notes += type_checks.warnings(self._engine, document, compiler.sources, kinds, params)

@@ -18,13 +18,24 @@ from typing import Final
 from kubecel.budget import Clock
 from policies.files.api_types import Served, nothing_served
 from policies.files.cases import CaseTime, SupersededError
-from policies.files.folders import Fingerprint, PolicyError, digest, fingerprint, read_files, read_folder
-from policies.files.kept import KeepError, KeptSet, PolicyKeeper, kept_set, pack
+from policies.files.folders import (
+    Fingerprint,
+    KeepError,
+    KeptSet,
+    PolicyError,
+    PolicyKeeper,
+    digest,
+    fingerprint,
+    kept_set,
+    pack,
+    read_files,
+    read_folder,
+)
 from policies.files.loader import load
 from policies.judging.coverage import Unsent, unsent_by_deny
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from policies.schema.documents import PolicyProblem
-from runtime.once import Once
+from runtime.retries import Once
 
 log = logging.getLogger(__name__)
 

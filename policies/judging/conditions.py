@@ -1,16 +1,146 @@
-"""Match conditions and variables, which all kinds of policies evaluate alike, and what could not be evaluated."""
+"""Expressions that all kinds of policies have: match conditions and variables, and what could not be evaluated.
+
+Libraries of policies repeat them, so those that several policies have in common are compiled once, and evaluated once
+for each request. An expression is shared if it does not read `params`, and the variables that it reads are shared too.
+Its cost is charged to every policy that reads it.
+"""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from kubecel.budget import Budget
 from kubecel.engine import Program
-from kubecel.errors import CelBudgetExceededError, CelError, quoted
-from policies.judging.rules import CompiledCondition
-from policies.judging.sharing import Memo, SharedExpression, evaluate
+from kubecel.errors import CelBudgetExceededError, CelError, CelRuntimeError, quoted
+from kubecel.types import Type
+from neuron.findings import short
+from policies.schema.base import MatchResources
 
-_LONGEST_CAUSE: Final = 300
+
+@dataclasses.dataclass(slots=True, eq=False)
+class SharedExpression:
+    """Identity of an expression with the variables that it reads.
+
+    Attributes:
+        uses: how many policies have it.
+    """
+
+    uses: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Memo:
+    """The results of shared expressions for one request.
+
+    Attributes:
+        results: value, error and cost, by expression.
+        nested: cost of the shared expressions inside of the one that is evaluated.
+    """
+
+    results: dict[SharedExpression, tuple[object, CelRuntimeError | None, int]] = dataclasses.field(
+        default_factory=dict
+    )
+    nested: int = 0
+
+
+def shared_value(
+    program: Program,
+    shared: SharedExpression | None,
+    activation: Mapping[str, object],
+    budget: Budget,
+    memo: Memo | None,
+) -> object:
+    """The value of an expression, computed or remembered.
+
+    Raises:
+        CelError: as `Program.evaluate`.
+    """
+    if memo is None or shared is None or shared.uses < 2:
+        return program.evaluate(activation, budget)
+    known = memo.results.get(shared)
+    if known is not None:
+        found, error, cost = known
+        budget.enter(cost)
+        memo.nested += cost
+        if error is not None:
+            raise error.with_traceback(None)
+        return found
+    outer, memo.nested, before = memo.nested, 0, budget.left
+    failure: CelRuntimeError | None = None
+    value: object = None
+    try:
+        value = program.evaluate(activation, budget)
+    except CelRuntimeError as caught:
+        failure = caught
+    # An evaluation that was stopped is not remembered: another policy may have more budget left.
+    total = before - budget.left
+    memo.results[shared] = (value, failure, max(0, total - memo.nested))
+    memo.nested = outer + total
+    if failure is not None:
+        raise failure
+    return value
+
+
+Key: TypeAlias = tuple[str, str, frozenset[tuple[str, SharedExpression]]]
+
+
+class Sharing:
+    """Finds shared expressions while one set of policies is loaded."""
+
+    def __init__(self) -> None:
+        self._programs: dict[tuple[str, str, frozenset[str], tuple[tuple[str, str], ...]], Program] = {}
+        self._shared: dict[Key, SharedExpression] = {}
+        self._matches: dict[str, MatchResources] = {}
+
+    def compiled(
+        self, source: str, result: Type, known: Mapping[str, Type], compile_it: Callable[[], Program]
+    ) -> Program:
+        """The program of an expression; the same one for equal expressions with the same known variables.
+
+        Raises:
+            CelError: it does not compile.
+        """
+        own = known["variables"].fields or {}
+        declared = tuple((name, str(each)) for name, each in own.items()) if "variables" in source else ()
+        key = (source, str(result), frozenset(known), declared)
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = compile_it()
+        return found
+
+    def identity(
+        self, program: Program, result: Type, variables: Mapping[str, SharedExpression | None]
+    ) -> SharedExpression | None:
+        """The identity of an expression; None if it cannot be shared. Counts a use.
+
+        Args:
+            result: its wanted type.
+        """
+        read: set[tuple[str, SharedExpression]] = set()
+        for path in program.references:
+            if path[0] == "params":
+                return None
+            if path[0] == "variables":
+                variable = variables.get(path[1]) if len(path) > 1 else None
+                if variable is None:
+                    return None
+                read.add((path[1], variable))
+        shared = self._shared.setdefault((program.source, str(result), frozenset(read)), SharedExpression())
+        shared.uses += 1
+        return shared
+
+    def match(self, match: MatchResources) -> MatchResources:
+        """One object for equal constraints, so that their result can be remembered by identity."""
+        return self._matches.setdefault(match.model_dump_json(), match)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompiledCondition:
+    """A match condition; `shared`: its identity, if other policies may have it too."""
+
+    name: str
+    program: Program
+    shared: SharedExpression | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,9 +160,11 @@ class Failure:
     @classmethod
     def of(cls, what: str, error: CelError) -> "Failure":
         """The failure that an error of the engine causes."""
-        message = error.message
-        cause = message if len(message) <= _LONGEST_CAUSE else f"{message[:_LONGEST_CAUSE]}…"
-        return cls(what, cause, "" if error.offset is None else f" (line {error.line}, column {error.column})")
+        return cls(
+            what,
+            short(error.message, 300),
+            "" if error.offset is None else f" (line {error.line}, column {error.column})",
+        )
 
     def within(self, owner: str) -> "Failure":
         """The same failure with the name of the policy or exception before it."""
@@ -76,7 +208,7 @@ class Variables(dict[str, object]):
         program = self._programs[name]
         try:
             shared = self._shared.get(name)
-            value = self[name] = evaluate(program, shared, self._activation, self._budget, self._memo)
+            value = self[name] = shared_value(program, shared, self._activation, self._budget, self._memo)
         except CelError as error:
             raise _of_variable(name, program, error) from error
         return value
@@ -96,7 +228,7 @@ def all_hold(
     failures: list[Failure] = []
     for condition in conditions:
         try:
-            if evaluate(condition.program, condition.shared, activation, budget, memo) is not True:
+            if shared_value(condition.program, condition.shared, activation, budget, memo) is not True:
                 return False, []
         except CelError as error:
             failures.append(Failure.of(f"match condition '{condition.name}' failed", error))

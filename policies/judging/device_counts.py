@@ -14,51 +14,45 @@ from typing import Final
 from conversion.objects.pod_numbers import WorkloadPods, pods_of_workload
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim
-from neuron.api.claim_specs import Config
 from neuron.api.fields import mapping, mappings
-from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
+from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import MOST_REASONS, Concurrent, DeviceTally, Holding, PodHoldings, at_most, name_text
-from policies.judging.whole_nodes import ParsingTime
 from policies.schema.followable import is_of_kubernetes
+from policies.selectors.engine import DeviceSelectors
 
 _UNCOUNTED: Final = ("NEU506", "NEU530")
 """Findings about a claim that may be for more devices than were read: its mode is not known, a list is too long."""
 
 
-def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> Holding:
+def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: DeviceSelectors | None = None) -> Holding:
     """What a pod can hold, by its containers and by its claims; `time` bounds the parsing of selectors."""
     tally = DeviceTally(knowledge, time)
     spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
     lnc = mapping(metadata.get("annotations")).get(names.ANNOTATION_LNC)
     if lnc in ("1", "2"):
         tally.sets_lnc(int(lnc))
-    for section in ("initContainers", "containers", "ephemeralContainers"):
-        for container in mappings(spec.get(section)):
+    first, main = list(mappings(spec.get("initContainers"))), list(mappings(spec.get("containers")))
+    for container in (*first, *main, *mappings(spec.get("ephemeralContainers"))):
+        if container.get("env"):
             tally.environment(container)
     now, before = Concurrent(), Concurrent()
-    for section in ("initContainers", "containers"):
-        recorded = mapping((knowledge.record or {}).get(section))
-        for container in mappings(spec.get(section)):
+    for section, containers in (("initContainers", first), ("containers", main)):
+        recorded = mapping(knowledge.record.get(section)) if knowledge.record else {}
+        for container in containers:
             init = section == "initContainers" and container.get("restartPolicy") != "Always"
             name = str(container.get("name", ""))
-            live = tally.container(name, mapping(container.get("resources")), init=init)
-            amounts = mapping(recorded.get(name))
-            past = tally.container(name, {"limits": amounts}, init=init)
-            if amounts and knowledge.strips_limits:
-                live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
+            live = tally.container(name, container.get("resources"), init=init)
+            if recorded and (amounts := mapping(recorded.get(name))):
+                past = tally.container(name, {"limits": amounts}, init=init)
+                if knowledge.strips_limits:
+                    live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
+                before.add(*past, init=init)
             now.add(*live, init=init)
-            before.add(*past, init=init)
-    claimed = _claimed(spec, before.devices, tally)
-    holding = tally.holding(
-        at_most(now.devices + claimed.devices),
-        at_most(now.cores + before.cores + claimed.cores),
-        converted=knowledge.record is not None,
-    )
-    return dataclasses.replace(holding, named_claims=claimed.named, named_devices=claimed.named_devices)
+    return _with_claims(spec, now, before, tally)
 
 
 def of_claim(
-    spec: object, knowledge: DeviceKnowledge, time: ParsingTime | None = None, version: str = VERSIONS[0]
+    spec: object, knowledge: DeviceKnowledge, time: DeviceSelectors | None = None, version: str = VERSIONS[0]
 ) -> Holding:
     """What a claim, or a claim of a template, can hold; `version`: the apiVersion of its spec."""
     tally = DeviceTally(knowledge, time)
@@ -79,27 +73,11 @@ def read_record(pod: Mapping[str, object]) -> Mapping[str, object]:
         return {}
 
 
-def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
-    """The logical NeuronCore settings in the configs of a claim or DeviceClass, for our driver."""
-    tally = DeviceTally(NOTHING_KNOWN)
-    tally.configs(configs)
-    return tally.holding(0, 0, converted=False).lncs
+def _with_claims(spec: Mapping[str, object], now: Concurrent, before: Concurrent, tally: DeviceTally) -> Holding:
+    """What a pod holds by its containers, as they are and as they were before conversion, and by its claims.
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Claimed:
-    """What the claims of a pod hold: devices, cores of shares, and the claims that it names with their devices."""
-
-    devices: int
-    cores: int
-    named: int
-    named_devices: int
-
-
-def _claimed(spec: Mapping[str, object], recorded: int, tally: DeviceTally) -> _Claimed:
-    """A ResourceClaim that several entries name is allocated once.
-
-    The record of a converted pod has the cores of the claim that conversion added.
+    A ResourceClaim that several entries name is allocated once. The record of a converted pod has the cores of the
+    claim that conversion added.
     """
     knowledge = tally.knowledge
     held = cores = of_named = 0
@@ -111,7 +89,7 @@ def _claimed(spec: Mapping[str, object], recorded: int, tally: DeviceTally) -> _
         if isinstance(template, str) and template:
             known = knowledge.templates.get(template)
             if known is None and ours:
-                added = (recorded, 0)
+                added = (before.devices, 0)
             else:
                 added = tally.claim(known, f"ResourceClaimTemplate {name_text(template)}")
         elif isinstance(claim, str) and claim:
@@ -125,7 +103,12 @@ def _claimed(spec: Mapping[str, object], recorded: int, tally: DeviceTally) -> _
             )
         held = at_most(held + added[0])
         cores = cores if ours else at_most(cores + added[1])
-    return _Claimed(held, cores, len(seen), of_named)
+    holding = tally.holding(
+        at_most(now.devices + held),
+        at_most(now.cores + before.cores + cores),
+        converted=knowledge.record is not None,
+    )
+    return dataclasses.replace(holding, named_claims=len(seen), named_devices=of_named)
 
 
 _CHANGES_PODS: Final = "Scale"
@@ -133,7 +116,7 @@ _CHANGES_PODS: Final = "Scale"
 
 
 def of_workload(
-    data: Mapping[str, object], group: str, kind: str, knowledge: DeviceKnowledge, time: ParsingTime | None = None
+    data: Mapping[str, object], group: str, kind: str, knowledge: DeviceKnowledge, time: DeviceSelectors | None = None
 ) -> Holding:
     """What the pods of an object can hold together.
 

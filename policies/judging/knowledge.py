@@ -2,17 +2,114 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
+from checks.claims.device_index import CompiledSelector, DeviceIndex, SelectorError, SelectorTimeError
+from conversion.claims import selectors
 from conversion.claims.containers import are_devices_of
 from neuron import names, quantities
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue
-from policies.judging.whole_nodes import WholeNodes
+from policies.selectors.engine import DeviceSelectors, ExpressionMemory
 
+_LONGEST: Final = 1024
+"""Longest selector that is evaluated, in characters: exclusions are short."""
+_MOST: Final = 8
+"""Selectors of one request that are evaluated."""
+_ALIKE: Final = frozenset(
+    map(
+        qualified,
+        (
+            *(names.ATTRIBUTE_INSTANCE_TYPE, "neuronDriverVersion", "draDriverVersion", "capacityBlockId"),
+            *(f"networkNodeLayer{layer}" for layer in (1, 2, 3)),
+        ),
+    )
+)
+"""Attributes that are equal for a whole node and for its single devices."""
+
+_Answer: TypeAlias = tuple[int, bool]
+"""The whole nodes that a selector matches, as a mask, and whether it can tell them from their single devices."""
+
+
+class WholeNodes:
+    """The whole nodes that a request may get. Threads may share it."""
+
+    def __init__(self, catalogue: Catalogue, published: Iterable[DeviceShape] = ()) -> None:
+        """`published`: the whole nodes that slices show."""
+        self._catalogue = catalogue
+        self._shapes = tuple(published)
+        self.published: Final = bool(self._shapes)
+        """Whether the cluster has whole nodes. If not, selectors that cannot tell a whole node from a single device
+        make no request for one."""
+        self._known = ExpressionMemory[_Answer](most=1024 * 1024, bytes_per_character=4)
+
+    @functools.cached_property
+    def _index(self) -> DeviceIndex:
+        known = Catalogue(entry for entry in self._catalogue if entry.ultraserver_nodes)
+        nodes = [each for each in catalogue_shapes(known) if each.resource_type == names.RESOURCE_TYPE_NODE]
+        # A node may lack each attribute that varies: a selector can count them.
+        bare = [dataclasses.replace(each, varying={}) for each in nodes]
+        return DeviceIndex([*nodes, *bare, *self._shapes])
+
+    def can_match(self, expressions: Sequence[str], within: DeviceSelectors | None = None) -> bool:
+        """Whether a device that satisfies all these selectors can be a whole node; True in doubt.
+
+        Args:
+            expressions: CEL selectors of one request and of its DeviceClass.
+            within: bounds the time; None: not bounded.
+
+        Raises:
+            SelectorTimeError: the time was over before the answer was known.
+        """
+        if not expressions:
+            return self.published
+        tells_apart = self.published or len(expressions) > _MOST
+        alive = self._index.everything
+        for expression in expressions[:_MOST]:
+            matched, tells = self._answer(expression, within)
+            alive &= matched
+            tells_apart = tells_apart or tells
+        return bool(alive) and tells_apart
+
+    def _answer(self, expression: str, within: DeviceSelectors | None) -> _Answer:
+        if selectors.selects_single_devices(expression):
+            return 0, True
+        if len(expression) > _LONGEST:
+            return self._index.everything, True
+        known = self._known.get(expression)
+        if known is None:
+            within = within or DeviceSelectors(deadline=math.inf)
+            try:
+                compiled = within.compile(expression)
+                known = self._index.match(compiled).matched, _tells_apart(compiled)
+            except SelectorTimeError:
+                within.exceeded = True
+                raise  # The answer is not remembered: the next evaluation may have more time.
+            except SelectorError:
+                known = self._index.everything, True
+            self._known.put(expression, known)
+        return known
+
+
+def _tells_apart(selector: CompiledSelector) -> bool:
+    """Whether the result on a whole node can differ from that on its single devices."""
+    read = selector.attributes
+    return read is None or not read <= _ALIKE or bool(selector.capacities) or selector.reads_sharing
+
+
+@functools.lru_cache(maxsize=4)
+def of_catalogue(catalogue: Catalogue) -> WholeNodes:
+    """The whole nodes of a catalogue, in a cluster that publishes none."""
+    return WholeNodes(catalogue)
+
+
+_BUILT_IN: Final = Catalogue()
+"""One for all, because figures and whole nodes are remembered by the catalogue."""
 UNKNOWN_NODE: Final = 16
 """Assumed for a node type whose number of devices is not published: the most of any known type."""
 
@@ -37,7 +134,7 @@ class DeviceKnowledge:
             only if they are more than the record.
     """
 
-    catalogue: Catalogue = dataclasses.field(default_factory=Catalogue)
+    catalogue: Catalogue = _BUILT_IN
     classes: Mapping[str, bool | None] | None = None
     class_lncs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     class_selectors: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -95,29 +192,19 @@ class Figures:
 
 @functools.lru_cache(maxsize=4)
 def figures(catalogue: Catalogue) -> Figures:
-    node = max((entry.devices or UNKNOWN_NODE for entry in catalogue), default=UNKNOWN_NODE)
+    entries = tuple(catalogue)
+    known = [(entry, entry.cores_per_device) for entry in entries if entry.cores_per_device]
     cores = {
-        (
-            max(1, entry.cores_per_device // max(entry.logical_neuron_cores or (1,))),
-            () if entry.consecutive else entry.counts,
-        )
-        for entry in catalogue
-        if entry.cores_per_device and entry.groups_known
+        (max(1, physical // max(entry.logical_neuron_cores or (1,))), () if entry.consecutive else entry.counts)
+        for entry, physical in known
+        if entry.groups_known
     }
-    return Figures(
-        node,
-        _most_capacities(catalogue),
-        tuple(sorted(cores)),
-        frozenset(
-            (entry.cores_per_device, entry.logical_neuron_cores or (1,))
-            for entry in catalogue
-            if entry.cores_per_device
-        ),
-    )
-
-
-def _most_capacities(catalogue: Catalogue) -> Mapping[str, Decimal]:
     most: dict[str, Decimal] = {}
-    for name, text in {each for entry in catalogue for each in capacities.quantities(entry).items()}:
+    for name, text in {each for entry in entries for each in capacities.quantities(entry).items()}:
         most[name] = max(most.get(name, Decimal(0)), quantities.parse_amount(text))
-    return most
+    return Figures(
+        max((entry.devices or UNKNOWN_NODE for entry in entries), default=UNKNOWN_NODE),
+        most,
+        tuple(sorted(cores)),
+        frozenset((physical, entry.logical_neuron_cores or (1,)) for entry, physical in known),
+    )

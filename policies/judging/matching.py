@@ -4,15 +4,18 @@ The rules are those of `k8s.io/apiserver/pkg/admission/plugin/policy/matching` a
 the resource as the user sent it; with `matchPolicy: Equivalent` also in the other versions of its API.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
+from neuron.findings import did_you_mean
 from policies.judging.rules import Binding
-from policies.judging.subjects import NAMESPACES, Api, RequestSubject, can_convert
-from policies.schema.constraints import LabelSelector, MatchResources, ResourceRule
+from policies.judging.subjects import NAMESPACES, Api, RequestSubject, can_convert, plural
+from policies.schema.base import LabelSelector, MatchResources, ResourceRule
 from policies.schema.kinds import PodMatch
 
 Labels = Mapping[str, object]
@@ -50,18 +53,20 @@ def rules_match(match: MatchResources, subject: RequestSubject) -> Api | None:
 
     Depends only on resource, operation, kind and name.
     """
-    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+    group, sent = subject.api[0], subject.sent_api
+    if (group, subject.resource) in _NEVER_JUDGED:
         return None
-    if match.exclude_resource_rules and _matched(match.exclude_resource_rules, match, subject) is not None:
+    if match.exclude_resource_rules and _matched(match.exclude_resource_rules, match, subject, sent) is not None:
         return None
-    return _matched(match.resource_rules, match, subject) if match.resource_rules else subject.sent_api
+    return _matched(match.resource_rules, match, subject, sent) if match.resource_rules else sent
 
 
 def could_match(match: MatchResources, subject: RequestSubject) -> bool:
     """Whether the resource rules can match this kind of request, for any name of the object."""
-    if (subject.api[0], subject.resource) in _NEVER_JUDGED:
+    group, sent = subject.api[0], subject.sent_api
+    if (group, subject.resource) in _NEVER_JUDGED:
         return False
-    return not match.resource_rules or _matched(match.resource_rules, match, subject, named=False) is not None
+    return not match.resource_rules or _matched(match.resource_rules, match, subject, sent, named=False) is not None
 
 
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -110,25 +115,10 @@ def matches(match: MatchResources | None, subject: RequestSubject) -> bool:
 
 def pod_matches(match: PodMatch, subject: RequestSubject) -> bool:
     """Whether namespaces and selectors match a pod; its conditions in CEL are not evaluated."""
-    if match.namespaces and not any(_names(pattern, subject.namespace) for pattern in match.namespaces):
+    # A pattern has no other wildcard than `*` (`schema.base.NamePattern`).
+    if match.namespaces and not any(fnmatch.fnmatchcase(subject.namespace, each) for each in match.namespaces):
         return False
     return _namespace_matches(match.namespace_selector, subject) and _object_matches(match.object_selector, subject)
-
-
-def _names(pattern: str, namespace: str) -> bool:
-    """Whether a pattern, in which `*` stands for any characters, matches a namespace."""
-    if "*" not in pattern:
-        return pattern == namespace
-    first, *middle, last = pattern.split("*")
-    if len(namespace) < len(first) + len(last) or not (namespace.startswith(first) and namespace.endswith(last)):
-        return False
-    at, end = len(first), len(namespace) - len(last)
-    for part in middle:
-        found = namespace.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
 
 
 def _namespace_matches(selector: LabelSelector | None, subject: RequestSubject) -> bool:
@@ -159,36 +149,33 @@ def _object_matches(selector: LabelSelector | None, subject: RequestSubject) -> 
 
 
 def _matched(
-    rules: Sequence[ResourceRule], match: MatchResources, subject: RequestSubject, *, named: bool = True
+    rules: Sequence[ResourceRule], match: MatchResources, subject: RequestSubject, sent: Api, *, named: bool = True
 ) -> Api | None:
     """Group and version of the first rule that matches; those that the user sent are preferred."""
-    sent = subject.sent_api
     if any(_lists(rule, sent) and _fits(rule, subject, named=named) for rule in rules):
         return sent
-    if match.match_policy != "Equivalent" or _has_one_version(subject):
+    if match.match_policy != "Equivalent" or _has_one_version(subject, sent[0]):
         return None
     for rule in rules:
         if _fits(rule, subject, named=named):
-            for api in _equivalents(rule, subject):
+            for api in _equivalents(rule, subject, sent[0]):
                 if api != sent and _lists(rule, api):
                     return api
     return None
 
 
-def _has_one_version(subject: RequestSubject) -> bool:
+def _has_one_version(subject: RequestSubject, group: str) -> bool:
     """Whether the resource has no other versions than the one in which it was sent and arrives."""
-    group = subject.sent_api[0]
     return subject.sent_as is None and group in _ONE_VERSION and (group, subject.resource) not in _SAME_STORAGE
 
 
-def _equivalents(rule: ResourceRule, subject: RequestSubject) -> Iterator[Api]:
+def _equivalents(rule: ResourceRule, subject: RequestSubject, group: str) -> Iterator[Api]:
     """Other versions of the resource's API, as far as they are known to exist.
 
     The version that the webhook received and those of claims exist; most groups of Kubernetes have one version.
     For other kinds only the API server knows: if a rule names the resource, its versions are taken as existing.
     """
     yield subject.api
-    group = subject.sent_api[0]
     if group == GROUP:
         known = ((group, version) for version in resource_versions.VERSIONS)
         yield from (api for api in known if can_convert(subject, api))
@@ -259,3 +246,81 @@ def _is_in(parameter: Mapping[str, object], wanted: str, *, named: bool) -> bool
     if not namespace:
         return wanted == _DEFAULT if named else True
     return bool(namespace == wanted)
+
+
+ANY: Final = "*"
+_VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?", re.ASCII)
+_RESOURCES: Final = {
+    "": (
+        *("pods", "services", "secrets", "configmaps", "namespaces", "nodes", "events", "endpoints", "serviceaccounts"),
+        *("persistentvolumes", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "limitranges"),
+        *("podtemplates", "bindings", "componentstatuses"),
+    ),
+    "apps": ("deployments", "daemonsets", "replicasets", "statefulsets", "controllerrevisions"),
+    "batch": ("jobs", "cronjobs"),
+}
+"""All resources of groups of Kubernetes."""
+_CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices", "devicetaintrules")
+"""Resources of `resource.k8s.io`, to which versions of Kubernetes add others."""
+_VERSIONS: Final = {"": ("v1",), "apps": ("v1",), "batch": ("v1",), GROUP: resource_versions.VERSIONS}
+
+
+def unmatched(rule: ResourceRule) -> Iterator[str]:
+    """Why names of a rule match nothing, a sentence each."""
+    for group in rule.api_groups:
+        yield from filter(None, [group_fault(group)])
+    for version in rule.api_versions:
+        yield from filter(None, [_version_fault(rule, version)])
+    found = [(group, resource) for group in rule.api_groups if not group_fault(group) for resource in rule.resources]
+    yield from filter(None, (resource_fault(*each) for each in found))
+
+
+def names_notes(policy: str, rules: Iterable[ResourceRule]) -> Iterator[str]:
+    """Notes on a policy whose rules match nothing because of their names, each once."""
+    found = dict.fromkeys(f"policy '{policy}' never matches there: {why}" for rule in rules for why in unmatched(rule))
+    yield from (text if text.endswith("?") else f"{text}." for text in found)
+
+
+def matches_nothing(rule: ResourceRule, group: str, resource: str) -> bool:
+    """Whether a rule never matches a resource of a group because of its names."""
+    versions = all(_version_fault(rule, version) for version in rule.api_versions)
+    return versions or bool(group_fault(group) or resource_fault(group, resource))
+
+
+def group_fault(group: str) -> str:
+    """Why no server has an API group; empty if one may have it."""
+    if group == "core" or _VERSION.fullmatch(group):
+        return f"no API group is called '{group}'. Pods and other core resources are of the group \"\""
+    name, slash, _ = group.partition("/")
+    if slash:
+        return f"no API group is called '{group}'. Write '{'' if _VERSION.fullmatch(name) else name}'"
+    if group != group.lower():
+        return f"no API group is called '{group}': groups are in lower case"
+    return ""
+
+
+def resource_fault(group: str, resource: str) -> str:
+    """Why no server has a resource of a group; empty if one may have it."""
+    name = resource.partition("/")[0]
+    of_group = f" of {group}" if group else ""
+    if name != name.lower():
+        wanted = plural(name)
+        return f"no resource is called '{name}'{of_group}: write its plural name in lower case, '{wanted}'"
+    known = _RESOURCES.get(group)
+    if name == ANY or name in (known or _CLAIMS):
+        return ""
+    hint = did_you_mean(name, known or (_CLAIMS if group == GROUP else ()))
+    # Sentences end at the caller.
+    return f"no resource is called '{name}'{of_group}.{hint}".rstrip(".") if known or hint else ""
+
+
+def _version_fault(rule: ResourceRule, version: str) -> str:
+    """Why no server has an API version in any of the rule's groups; empty if one may have it."""
+    if "/" in version:
+        return f"no API version is called '{version}'. Write '{version.rpartition('/')[2]}', and the group in apiGroups"
+    served = [_VERSIONS.get(group) for group in rule.api_groups]
+    known = [each for versions in served if versions is not None for each in versions]
+    if version == ANY or None in served or version in known:
+        return ""
+    groups = ", ".join(repr(group) for group in rule.api_groups)
+    return f"no API version is called '{version}' in {groups}. Write {' or '.join(dict.fromkeys(known))}"

@@ -14,7 +14,7 @@ from neuron.api.fields import mapping, sequence, text
 from neuron.api.namespaces import namespace_named, namespace_value
 from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.judging.whole_nodes import ParsingTime
+from policies.selectors.engine import DeviceSelectors
 
 _CONDITION: Final = record(
     "namespaceObject.status.conditions[]",
@@ -213,7 +213,7 @@ class RequestSubject:
             self, version=wanted[1], resource_api=wanted, object=data, old_object=old, sent_as=sent_as
         )
 
-    def activation(self, params: Mapping[str, Any] | None, time: ParsingTime | None = None) -> dict[str, Any]:
+    def activation(self, params: Mapping[str, Any] | None, time: DeviceSelectors | None = None) -> dict[str, Any]:
         """A value for every variable of `VARIABLES`; `time` bounds the counting of devices."""
         return {
             **self.versioned(),
@@ -261,19 +261,13 @@ class RequestSubject:
         """The variable `request`. As in the API server, empty fields are absent (k8s.io/api/admission/v1)."""
         kind, resource = self._identity()
         sent_as = self.sent_as or SentAs(kind, resource, self.subresource)
-        user = self.user_info
-        extra = {key: _texts(values) for key, values in mapping(user.get("extra")).items()}
-        # Every user of an API server has a name and groups. Offline they are empty.
-        information: dict[str, Any] = {"username": text(user.get("username")), "groups": _texts(user.get("groups"))}
-        optional: dict[str, Any] = {"uid": text(user.get("uid")), "extra": extra}
-        information |= {name: value for name, value in optional.items() if value}
         request = {
             "kind": kind,
             "resource": resource,
             "requestKind": dict(sent_as.kind),
             "requestResource": dict(sent_as.resource),
             "operation": self.operation,
-            "userInfo": information,
+            "userInfo": _user_information(self.user_info),
             "dryRun": self.dry_run,
             "options": self.options,
         }
@@ -283,8 +277,19 @@ class RequestSubject:
             "name": self.name,
             "namespace": self.namespace,
         }
-        request.update({name: value for name, value in optional.items() if value})
-        return request
+        return request | {name: value for name, value in optional.items() if value}
+
+
+def _user_information(user: Mapping[str, Any]) -> dict[str, Any]:
+    """`request.userInfo`. Every user of an API server has a name and groups. Offline they are empty."""
+    found: dict[str, Any] = {"username": "", "groups": []}
+    if user:
+        found = {"username": text(user.get("username")), "groups": _texts(user.get("groups"))}
+        if uid := text(user.get("uid")):
+            found["uid"] = uid
+        if extra := mapping(user.get("extra")):
+            found["extra"] = {key: _texts(values) for key, values in extra.items()}
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -331,13 +336,13 @@ def of_object(
     plural_name, _, api = full.partition(".")
     resource_api = _api_of(api) if api else OWNERS.get((plural_name, subresource))
     name = name or str(metadata.get("name", ""))
-    known = mapping(mapping(namespace_object).get("metadata")).get("name")
     namespace, value = "", None
     if plural_name == NAMESPACES:
         # The API server sets the namespace of a request about a Namespace, and has no namespaceObject for it.
         namespace = name
     elif kind not in CLUSTER_SCOPED and plural_name not in _CLUSTER_SCOPED_OWNERS:
-        namespace = str(metadata.get("namespace") or known or "default")
+        known = mapping(mapping(namespace_object).get("metadata"))
+        namespace = str(metadata.get("namespace") or known.get("name") or "default")
         value = namespace_value(namespace_object or namespace_named(namespace))
     deleted = operation == "DELETE"
     return RequestSubject(
@@ -401,7 +406,7 @@ def plural(kind: str) -> str:
 # --- neuron.* -----------------------------------------------------------------------------------------------
 
 
-def neuron_values(subject: RequestSubject, time: ParsingTime | None = None) -> dict[str, object]:
+def neuron_values(subject: RequestSubject, time: DeviceSelectors | None = None) -> dict[str, object]:
     """The fields of the variable `neuron` that come from the object.
 
     For a pod: what it can hold at once, by its limits, its claims and the verified record of its conversion. For a
@@ -419,10 +424,10 @@ def neuron_values(subject: RequestSubject, time: ParsingTime | None = None) -> d
 
 def claim_spec(kind: str, data: Any) -> Any:
     """The spec of a ResourceClaim, or the one inside a ResourceClaimTemplate; None for anything else."""
+    if kind not in ("ResourceClaim", "ResourceClaimTemplate"):
+        return None
     spec = mapping(data).get("spec")
-    if kind == "ResourceClaim":
-        return spec
-    return mapping(spec).get("spec") if kind == "ResourceClaimTemplate" else None
+    return spec if kind == "ResourceClaim" else mapping(spec).get("spec")
 
 
 def _texts(value: object) -> list[str]:

@@ -2,10 +2,11 @@
 
 A policy that limits devices must not be bypassed, so every doubt counts for more: `All` counts as all devices of the
 largest node, `firstAvailable` counts as its largest alternative, and what is not known becomes `Holding.unknown`.
-Every step is linear in the size of the object, except for parsing selectors, which `ParsingTime` bounds.
+Every step is linear in the size of the object, except for parsing selectors, which the `time` of an engine bounds.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +19,12 @@ from neuron.api import environment
 from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import covers
 from neuron.api.fields import mapping
-from policies.judging.knowledge import DeviceKnowledge, figures
-from policies.judging.whole_nodes import ParsingTime, of_catalogue
+from policies.judging.knowledge import DeviceKnowledge, figures, of_catalogue
+from policies.selectors.engine import DeviceSelectors
 
 MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""
 
-_LONGEST_VALUE: Final = 60
 MOST_REASONS: Final = 3
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that name a DeviceClass (KEP-5004)."""
@@ -135,7 +135,7 @@ class Concurrent:
 class DeviceTally:
     """Adds up one object."""
 
-    def __init__(self, knowledge: DeviceKnowledge, time: ParsingTime | None = None) -> None:
+    def __init__(self, knowledge: DeviceKnowledge, time: DeviceSelectors | None = None) -> None:
         """Parse selectors within `time`; None: without a bound, for the files of an administrator."""
         self.knowledge = knowledge
         self._time = time
@@ -147,7 +147,7 @@ class DeviceTally:
         self._reasons: dict[str, None] = {}
 
     def holding(self, devices: int, cores: int, *, converted: bool) -> Holding:
-        unknown = "; ".join(list(self._reasons)[:MOST_REASONS])
+        unknown = "; ".join(self._reasons)
         return Holding(
             tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown
         )
@@ -161,28 +161,20 @@ class DeviceTally:
         """Note a logical NeuronCore setting."""
         self._lncs[value] = None
 
-    def configs(self, configs: Iterable[Config]) -> None:
-        """Read the configs of our driver in a claim or DeviceClass; their apiVersion and kind are not checked."""
-        for config in configs:
-            found = mapping(_parsed(config.parameters)) if config.driver == names.DRIVER else {}
-            for key, value in found.items():
-                if len(key) <= _LONGEST_VALUE and key.casefold() == "logicalneuroncore" and value in (1, 2):
-                    self.sets_lnc(int(value))
-
     def environment(self, container: Mapping[str, object]) -> None:
         """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
         for value in environment.logical_neuron_cores(container).values():
-            for lnc in (1, 2) if value is None else (value,) if value else ():
-                self.sets_lnc(lnc)
+            self._lncs |= dict.fromkeys((1, 2) if value is None else (value,) if value else ())
 
-    def container(self, name: str, resources: Mapping[str, object], *, init: bool) -> tuple[int, int]:
+    def container(self, name: str, resources: object, *, init: bool) -> tuple[int, int]:
         """Devices and cores of one container; an amount may be in limits, or in requests alone.
 
         Names that mean the same devices are one request, as for conversion.
         """
         devices = cores = 0
         named: list[int] = []
-        limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+        amounts = mapping(resources)
+        limits, requests = mapping(amounts.get("limits")), mapping(amounts.get("requests"))
         for resource in {**requests, **limits}:
             device_class = self._class_behind(resource)
             if resource not in names.LEGACY_RESOURCES and device_class is None:
@@ -237,7 +229,7 @@ class DeviceTally:
                 self.doubt(f"{what} of a form that is not known")
             most = self.request(request.name, request.alternatives, grouped, listed=not called)
             devices, cores = devices + most[0], cores + most[1]
-        self.configs(spec.configs)
+        self._lncs |= dict.fromkeys(lncs_of(spec.configs))
         return at_most(devices), at_most(cores)
 
     def request(
@@ -275,8 +267,7 @@ class DeviceTally:
         if has is None:
             self.doubt(f"it is not known whether DeviceClass {name_text(devices.device_class)} has Neuron devices")
             return 0
-        for lnc in self.knowledge.class_lncs.get(devices.device_class, ()):
-            self.sets_lnc(lnc)
+        self._lncs |= dict.fromkeys(self.knowledge.class_lncs.get(devices.device_class, ()))
         if devices.admin_access and "/" not in devices.reference:
             # It looks at devices, and leaves them to others. Alternatives have no such field: the API server drops it.
             return 0
@@ -324,6 +315,19 @@ def _cores(devices: DeviceRequest) -> int:
 def at_most(count: int) -> int:
     """The count, cut to `MOST`."""
     return min(count, MOST)
+
+
+def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
+    """The logical NeuronCore settings in the configs of a claim or DeviceClass, for our driver.
+
+    Their apiVersion and kind are not checked.
+    """
+    found = (mapping(_parsed(each.parameters)).items() for each in configs if each.driver == names.DRIVER)
+    return tuple(
+        int(str(value))
+        for key, value in itertools.chain.from_iterable(found)
+        if len(key) <= _SHOWN and key.casefold() == "logicalneuroncore" and value in (1, 2)
+    )
 
 
 def _parsed(parameters: object) -> object:

@@ -9,19 +9,20 @@ Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating/typechecking.go.
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from conversion.objects.pod_places import path_text
 from kubecel.engine import CelEngine
 from kubecel.errors import CelError
-from kubecel.syntax.nodes import Literal, ObjectLiteral, walk
+from kubecel.syntax import nodes as syntax
+from kubecel.syntax.nodes import Literal, Node, ObjectLiteral, walk
+from kubecel.syntax.references import path_of
 from kubecel.types import DYN, JSON_PATCH, Type, record
 from neuron.findings import did_you_mean, few
 from policies.judging.subjects import types_with
 from policies.patching.json_patch import steps
 from policies.schema.documents import Path, PolicyDocument
 
-_MOST_NAMED: Final = 3
 _OBJECTS: Final = ("object", "oldObject")
 _PARAMETERS: Final = ("params",)
 _BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
@@ -87,7 +88,7 @@ def _warned(
         if guarded and len(failing[path, _wrong(message)]) < len(kinds):
             continue
         line = document.text_lines.get(path, document.line(path))
-        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, _MOST_NAMED)})"
+        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, 3)})"
 
 
 def _wrong(message: str) -> str:
@@ -157,3 +158,53 @@ def _unknown_step(kind: Type, keys: Sequence[str]) -> Iterator[str]:
             return
         else:
             found = found.fields[key]
+
+
+# --- inline parameters ------------------------------------------------------------------------------------------------
+
+_Path: TypeAlias = tuple[str, ...]
+
+
+def unknown_fields(tree: Node, params: Mapping[str, object]) -> Iterator[tuple[int, str]]:
+    """The offsets of fields that `params` does not have, with what is wrong; only literal names are compared."""
+    read: dict[_Path, int] = {}
+    asked: set[_Path] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += syntax.children(node)
+        path = path_of(node) if isinstance(node, syntax.Select | syntax.Index) else None
+        if path is not None and path[0] == "params":
+            if _is_asked(node):
+                asked.add(path)
+            else:
+                read.setdefault(path, node.offset)
+        elif isinstance(node, syntax.Binary) and node.operator == "in" and isinstance(node.left, syntax.Literal):
+            owner = path_of(node.right)
+            if owner is not None and owner[0] == "params":
+                asked.add((*owner, str(node.left.value)))
+    for path, offset in sorted(read.items()):
+        if any(path[: len(each)] == each for each in asked):
+            continue
+        owner_value = _owner(params, path)
+        if owner_value is not None and path[-1] not in owner_value:
+            place = ".".join(path[:-1])
+            hint = did_you_mean(path[-1], list(owner_value)) or " Add it to spec.params."
+            yield offset, f"'{place}' has no field '{path[-1]}'.{hint}"
+
+
+def _is_asked(node: Node) -> bool:
+    """Whether a chain of lookups has an optional one, or is the argument of `has`."""
+    while isinstance(node, syntax.Select | syntax.Index):
+        if node.optional or (isinstance(node, syntax.Select) and node.test):
+            return True
+        node = node.operand
+    return False
+
+
+def _owner(params: Mapping[str, object], path: _Path) -> Mapping[str, object] | None:
+    """The mapping that should have the last step of a path; None if a step before is missing, or no mapping."""
+    value: object = params
+    for step in path[1:-1]:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else None

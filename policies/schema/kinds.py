@@ -17,9 +17,11 @@ from pydantic import (
 )
 
 from neuron.hardware.instances import Topology
-from policies.schema import hints as schema_hints
+from policies.schema import pods
 from policies.schema.base import (
     Expression,
+    LabelSelector,
+    MatchResources,
     Metadata,
     Mode,
     Model,
@@ -27,12 +29,11 @@ from policies.schema.base import (
     Name,
     NamePattern,
     Object,
+    Schedule,
     Text,
     fault,
 )
-from policies.schema.constraints import LabelSelector, MatchResources
-from policies.schema.conversion import EfaSettings, InlineTemplate, TemplateMapping
-from policies.schema.schedule import Schedule
+from policies.schema.pods import EfaSettings, InlineTemplate, TemplateMapping
 
 API_VERSION: Final = "policy.neuron.aws.com/v1alpha1"
 VAP_API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -536,7 +537,7 @@ class ConversionPolicy(Model):
 class HintCase(PodCase):
     """A pod, whether the policy matches it, and the hints that it gets."""
 
-    gets: Annotated[schema_hints.Gets | None, Field(description="The expected hints.")] = None
+    gets: Annotated[pods.Gets | None, Field(description="The expected hints.")] = None
 
 
 class SchedulingHintPolicySpec(PodPolicySpec):
@@ -544,12 +545,12 @@ class SchedulingHintPolicySpec(PodPolicySpec):
 
     order: Annotated[StrictInt, Field(ge=0, description="Policies are tried from the lowest on; the first match wins.")]
     tests: Annotated[tuple[HintCase, ...], Field(description="Cases. A file is loaded only if all of them pass.")] = ()
-    tolerations: schema_hints.TolerationHints | None = None
-    node_affinity: schema_hints.NodeAffinityHints | None = None
-    scheduler_name: schema_hints.SchedulerNameHint | None = None
-    priority_class_name: schema_hints.PriorityClassHint | None = None
-    labels: schema_hints.LabelHints | None = None
-    leader_worker_set: schema_hints.LeaderWorkerSetHint | None = None
+    tolerations: pods.TolerationHints | None = None
+    node_affinity: pods.NodeAffinityHints | None = None
+    scheduler_name: pods.SchedulerNameHint | None = None
+    priority_class_name: pods.PriorityClassHint | None = None
+    labels: pods.LabelHints | None = None
+    leader_worker_set: pods.LeaderWorkerSetHint | None = None
 
 
 class SchedulingHintPolicy(Model):

@@ -10,7 +10,7 @@ from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionOptions
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
+from policies.selectors.engine import DeviceSelectors, ExpressionMemory
 
 
 class ClaimPolicies(Protocol):
@@ -42,7 +42,7 @@ def claim_context(
         classes or {},
         classes is not None,
         options.device_class,
-        memory=BoundedJudgedSelectors(),
+        memory=ExpressionMemory(),
     )
     if policies is None:
         return context

@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from checks.claims.device_index import (
     AttributeUse,
@@ -19,7 +20,6 @@ from checks.claims.device_index import (
     SelectorTypeError,
     SelectorUnsupportedError,
 )
-from checks.claims.selectors import Judged
 from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
@@ -46,11 +46,6 @@ from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
 """For one selector on all devices together. The limit for one device is that of Kubernetes."""
-_SECONDS_PER_OBJECT: Final = 1.0
-_REMEMBERED: Final = 12 * 1024 * 1024
-"""Bytes of the cache of compiled expressions, and of the cache of judged ones; the longest expression fits."""
-_BYTES_PER_CHARACTER: Final = 140
-"""Memory of a compiled expression, measured on the worst case: only short literals."""
 _PLAIN_FIELDS: Final = (DeviceField.DRIVER, DeviceField.MULTIPLE)
 _TIME_IS_OVER: Final = "the selectors of this object take too long to check"
 
@@ -60,12 +55,20 @@ class DeviceSelectors:
 
     Sixteen devices and a few hundred selectors take milliseconds. An object that needs more than a second gets an
     error, so that it does not delay others. Not for use by two threads.
+
+    Attributes:
+        exceeded: set by a caller that went on without an answer, because the time was over.
     """
 
-    def __init__(self, clock: Clock = time.monotonic, deadline: float | None = None) -> None:
-        """`deadline`: when `clock` shows it, the time is over; None: a second after the first selector."""
+    def __init__(self, clock: Clock = time.monotonic, deadline: float | None = None, most: float = math.inf) -> None:
+        """`deadline`: when `clock` shows it, the time is over; None: a second after the first selector.
+
+        `most`: selectors that are compiled; after them, the time is over, too.
+        """
         self._clock = clock
         self._deadline = deadline
+        self._left = most
+        self.exceeded = False
 
     def for_one_object(self, clock: Clock | None) -> "DeviceSelectors":
         """See `checks.claims.device_index.SelectorEngine`."""
@@ -76,8 +79,9 @@ class DeviceSelectors:
         _load()
         now = self._clock()
         if self._deadline is None:
-            self._deadline = now + _SECONDS_PER_OBJECT
-        if now > self._deadline:
+            self._deadline = now + 1.0
+        self._left -= 1
+        if now > self._deadline or self._left < 0:
             raise SelectorTimeError(_TIME_IS_OVER)
         found = _compiled.get(expression)
         if found is None:
@@ -88,44 +92,34 @@ class DeviceSelectors:
         return _DeviceSelector(found, self._clock, self._deadline)
 
 
-class BoundedJudgedSelectors:
-    """A `checks.claims.selectors.JudgedSelectors` for one index of devices, bounded in bytes.
+_Found = TypeVar("_Found")
 
-    The event loop and the lane share it, so it has a lock.
+
+class ExpressionMemory(Generic[_Found]):
+    """What is known of expressions, bounded in bytes. The event loop and the lane share it, so it has a lock.
+
+    With `Judged`, it is a `checks.claims.selectors.JudgedSelectors` for one index of devices.
     """
 
-    def __init__(self) -> None:
-        self._judged: Remembered[str, Judged] = Remembered(_REMEMBERED)
+    def __init__(self, most: int = 12 * 1024 * 1024, bytes_per_character: int = 140) -> None:
+        """The longest expression fits into `most` bytes.
+
+        `bytes_per_character`: 140 for a compiled expression, measured on the worst case: only short literals.
+        """
+        self._known: Remembered[str, _Found] = Remembered(most)
+        self._bytes_per_character = bytes_per_character
         self._lock = threading.Lock()
 
-    def get(self, expression: str) -> Judged | None:
-        """The cached result for an expression, from any object; None if there is none."""
+    def get(self, expression: str) -> _Found | None:
         with self._lock:
-            return self._judged.get(expression)
+            return self._known.get(expression)
 
-    def put(self, expression: str, judged: Judged) -> None:
-        """Cache a result."""
+    def put(self, expression: str, found: _Found) -> None:
         with self._lock:
-            self._judged.put(expression, judged, _BYTES_PER_CHARACTER * len(expression))
+            self._known.put(expression, found, self._bytes_per_character * len(expression))
 
 
-class _Compiled:
-    """A cache of compiled expressions, bounded in bytes. The event loop and the lane share it, so it has a lock."""
-
-    def __init__(self) -> None:
-        self._programs: Remembered[str, _Analysed | SelectorError] = Remembered(_REMEMBERED)
-        self._lock = threading.Lock()
-
-    def get(self, expression: str) -> "_Analysed | SelectorError | None":
-        with self._lock:
-            return self._programs.get(expression)
-
-    def put(self, expression: str, found: "_Analysed | SelectorError") -> None:
-        with self._lock:
-            self._programs.put(expression, found, _BYTES_PER_CHARACTER * len(expression))
-
-
-_compiled: Final = _Compiled()
+_compiled: Final = ExpressionMemory["_Analysed | SelectorError"]()
 
 
 @functools.cache
@@ -180,7 +174,7 @@ class _Analysed:
             for each in analysis.uses
             if each.subject.field is DeviceField.ATTRIBUTES
         )
-        self.drivers = tuple(name for name, _ in drivers(analysis))
+        self.drivers = tuple(drivers(analysis))
         self.reads_sharing = _reads_sharing(program.syntax)
 
 

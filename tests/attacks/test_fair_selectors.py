@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.attacks.arsenal import selecting
-from tests.attacks.victims import Victim, claim_review, victim
+from tests.attacks.victims import PATIENT, Victim, claim_review, victim
 from tests.support.loops import Loop
 from tests.support.serving import review
 from tests.support.timing import assert_below
@@ -22,8 +22,6 @@ ALLOWED = 1.5
 OF_ONE_OBJECT = 2.5
 """Seconds that a decision about one object takes at most (`make timed-test`); measured 1.1."""
 LONGEST = 10_200
-PATIENT = 30
-"""The longest time-out of a webhook, in seconds: on a busy machine a second of work takes many."""
 
 
 def filled(part: Callable[[int], str]) -> str:

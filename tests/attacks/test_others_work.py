@@ -70,7 +70,7 @@ def first_claims(server: Victim) -> tuple[list[float], Counter[int]]:
             expression = f"device.attributes['neuron.aws.com'].cores == {number}"
             body = json.dumps(review(**claim_review(selecting(expression), namespace="neighbour"))).encode()
             started = time.monotonic()
-            reply = client.review(body, "/validate?timeout=10s")
+            reply = client.review(body, f"/validate?timeout={victims.PATIENT}s")
             waits.append(time.monotonic() - started)
             statuses[reply.status] += 1
             assert reply.status != 200 or reply.response["allowed"]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from checks.words.keys import SETTINGS, misspelt_keys, misspelt_keys_in, misspelt_keys_of_namespace, unread_keys
+from checks.words import SETTINGS, misspelt_keys, misspelt_keys_in, misspelt_keys_of_namespace, unread_keys
 from neuron import names
 
 LNC = names.ANNOTATION_LNC

@@ -1,6 +1,6 @@
 import pytest
 
-from checks.words.misspelt import meant
+from checks.words import meant
 from neuron import names
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from checks.workloads.pod_groups import check_claims, check_member, check_missing
+from checks.workloads import check_claims, check_member, check_missing
 from neuron.api.pod_groups import GroupClaim
 
 TEMPLATE = {"name": "neuron", "resourceClaimTemplateName": "four"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from checks.workloads.taint_rules import check_taint_rule
+from checks.workloads import check_taint_rule
 from neuron.findings import Severity
 
 GOOD = {"driver": "neuron.aws.com", "pool": "trn2-0", "device": "neuron-device-3"}

@@ -19,7 +19,7 @@ from tests.cluster.replicas import Installation
 from tests.cluster.statuses import status
 from tests.cluster.webhooks import install_rbac
 from tests.deploy.charts import render
-from webhook.cluster.access_reviews import review
+from webhook.cluster.for_policies import review
 
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _PODS: Final = "authorizer.group('').resource('pods')"

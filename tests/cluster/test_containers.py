@@ -1,4 +1,5 @@
-"""The chart in containers: our images on a real runtime under a real kubelet, and pods that they convert.
+"""A release in containers: its chart, pulled from its OCI layout, starts its images, which a real runtime under a real
+kubelet pulls by their digests; and pods that they convert.
 
 Needs root, buildah, a C compiler, containerd 2 with runc, CNI plugins, and the kubelet. Each test begins where the one
 before ended: install, look, convert, restart, free, prune, upgrade.
@@ -11,14 +12,15 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import helm_python
 import httpx
 import pytest
 
-from deploy import release
+from deploy import oci, release, signing
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.containers import Containerd, RuntimeMissingError, api_address
 from tests.cluster.controlplane import ControlPlane
@@ -36,6 +38,7 @@ from tests.cluster.manifests import (
 )
 from tests.cluster.nodes import DRIVER, INSTANCE_TYPE
 from tests.cluster.processes import eventually
+from tests.deploy import registry
 from tests.support.loops import Loop
 
 pytestmark = [pytest.mark.in_order, pytest.mark.timeout(900)]
@@ -48,6 +51,9 @@ FORBIDDEN: Final = {
     "webhook": ("grpc", "kubeletplugin", "pip"),
     "kubelet-plugin": ("celpy", "lark", "re2", "cryptography", "starlette", "uvicorn", "webhook", "kubecel", "pip"),
 }
+VERSION: Final = release.check_versions(release.ROOT)
+EPOCH: Final = 1764000000
+REPLICAS: Final = {"webhook": 2, "kubelet-plugin": 1}
 SYS_PTRACE: Final = 1 << 19
 """The driver reads which processes of the node have device files open."""
 METADATA: Final = "/var/run/kubernetes.io/dra-device-attributes"
@@ -131,15 +137,30 @@ def test_an_image_is_small_and_has_the_imports_of_its_program(builder: Builder, 
     assert compiled > 500
 
 
+@pytest.fixture(scope="module")
+def released(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a release, made with the builder."""
+    folder = tmp_path_factory.mktemp("dist")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CONTAINERS_STORAGE_CONF", str(builder.configuration()))
+        environment.setenv("BUILDAH_ISOLATION", "chroot")
+        environment.setenv("SOURCE_DATE_EPOCH", str(EPOCH))
+        assert release.main([str(folder), "--unpinned", f"--base={BASE}"]) == 0
+        yield folder
+
+
+def images_of(folder: Path) -> dict[str, str]:
+    """Digest by repository, of the images in a release."""
+    return {
+        repository: oci.Layout(folder / signing.IMAGES / repository).tags[VERSION]["digest"]
+        for repository in release.TARGETS.values()
+    }
+
+
 @pytest.mark.timeout(1800)
-def test_two_builds_of_a_release_have_the_same_digests(
-    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(builder.configuration()))
-    monkeypatch.setenv("BUILDAH_ISOLATION", "chroot")
-    made = [release.build_images(tmp_path / name, "1.0.0", 1764000000, "", BASE) for name in ("one", "two")]
-    assert made[0] == made[1]
-    assert set(made[0]) == set(release.IMAGES)
+def test_two_builds_of_a_release_have_the_same_digests(released: Path, tmp_path: Path) -> None:
+    again = release.build_images(tmp_path, VERSION, EPOCH, "", BASE)
+    assert again == {release.VALUES[target]: images_of(released)[name] for target, name in release.TARGETS.items()}
 
 
 @pytest.mark.parametrize(
@@ -208,11 +229,11 @@ class Node:
         return json.loads(lines[times - 1])
 
 
-def values(node: Node) -> dict[str, Any]:
-    """Of the chart: conversion, an emulated node, and prune at once."""
+def values(node: Node, address: str) -> dict[str, Any]:
+    """Of the chart: images of a registry, conversion, an emulated node, and prune at once."""
     paths = {"cdiDir": str(node.kubelet.cdi_directory), "kubeletDir": str(node.kubelet.root)}
     return {
-        "image": {"registry": "localhost", "tag": "test", "pullPolicy": "Never"},
+        "image": {"registry": address},
         "conversion": {"mode": "convert"},
         "kubeletPlugin": {"emulate": "trn2.48xlarge", **paths},
         "prune": {"enabled": True, "extraArgs": ["--older-than=0s", "--grace=1s"]},
@@ -234,8 +255,14 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 @pytest.fixture(scope="module")
-def node(builder: Builder, runtime: Runtime, own_control_plane: ControlPlane) -> Iterator[Node]:
-    """A node of type trn2.48xlarge with the chart's pods."""
+def node(
+    builder: Builder,
+    released: Path,
+    runtime: Runtime,
+    own_control_plane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Node]:
+    """A node of type trn2.48xlarge with the pods of a release's chart: Helm and containerd pull from a registry."""
     plane = own_control_plane
     if not plane.assets.has("kubelet"):
         pytest.skip(f"no kubelet to test on: {plane.assets.folder} lacks kubelet; set KUBEBUILDER_ASSETS")
@@ -252,28 +279,34 @@ def node(builder: Builder, runtime: Runtime, own_control_plane: ControlPlane) ->
             for name in IMAGES.values():
                 runtime.containerd.tag(f"{name}:test", f"{name}:next")
             node = Node(plane, kubelet, runtime.containerd, helm)
-            helm.install(values(node))
-            wait_rolled_out(node, "test")
+            with registry.serving() as served:
+                served.upload(released)
+                runtime.containerd.trust(served.address)
+                folder, chart = tmp_path_factory.mktemp("chart"), f"oci://{served.address}/{release.CHART_REPOSITORY}"
+                helm_python.pull(chart, version=VERSION, destination=folder, plain_http=True)
+                helm.install(values(node, served.address), chart=folder / f"neuron-dra-{VERSION}.tgz")
+                wait_rolled_out(node, {name: f"@{digest}" for name, digest in images_of(released).items()})
             yield node
     finally:
         helm.close()
         kubelet.stop()
 
 
-def wait_rolled_out(node: Node, tag: str) -> None:
-    """Return when both programs run from the image of a tag, and no other of their pods is left."""
+def wait_rolled_out(node: Node, suffixes: Mapping[str, str]) -> None:
+    """Return when both programs run from the images with these tags or digests, and no other of their pods is left."""
 
     def attempt() -> bool:
-        for component, replicas in (("webhook", 2), ("kubelet-plugin", 1)):
+        for component, replicas in REPLICAS.items():
+            repository = release.TARGETS[component]
             pods = node.api.list("Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/component={component}")
             states = [(each["spec"]["containers"][0]["image"], each["status"]) for each in pods]
             assert len(states) == replicas, [state[1].get("phase") for state in states]
             for image, status in states:
-                assert image.endswith(f":{tag}"), image
+                assert image.endswith(f"/{repository}{suffixes[repository]}"), image
                 assert all(each["ready"] for each in status.get("containerStatuses", [{"ready": False}])), status
         return True
 
-    eventually(f"both programs to run from :{tag}", attempt, timeout=240, interval=0.5)
+    eventually(f"both programs to run from {suffixes}", attempt, timeout=240, interval=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -469,8 +502,8 @@ def test_a_rolling_upgrade_of_both_programs_loses_no_pod(node: Node, team: str) 
     before = node.shown(team, "stays")
     with Flow(node, team) as flow:
         eventually("pods to flow", lambda: flow.done >= 2, timeout=90)
-        node.helm.upgrade({"image": {"tag": "next"}})
-        wait_rolled_out(node, "next")
+        node.helm.upgrade({"image": {"registry": "localhost", "tag": "next", "pullPolicy": "Never"}})
+        wait_rolled_out(node, dict.fromkeys(release.TARGETS.values(), ":next"))
         after = flow.done
         eventually("pods to flow after the upgrade", lambda: flow.done >= after + 2, timeout=90)
     _log.info("%d pods ran during the upgrade", flow.done)

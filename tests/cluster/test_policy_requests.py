@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.cluster.api import Api, Object, warnings_of
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recorder import Recorder

@@ -10,11 +10,11 @@ import yaml
 
 from cluster.kinds.replicas import ReplicaStatus, lease_body
 from conversion.objects.kinds import pod_templates
-from kubeletplugin import owner
 from kubeletplugin.api_store import from_v1
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState
+from kubeletplugin.node_events import device_plugin, node_event
 from kubeletplugin.prepare import claim_status
 from kubeletplugin.publish.offer import Guard
 from kubeletplugin.publish.slices import ClusterFeatures
@@ -128,7 +128,7 @@ def small() -> list[Object]:
     return [
         event_body(refusal, "a", "webhook-1", TIME, 1),
         event_body(refusal, "b", "webhook-1", TIME, 7),
-        *(owner.event(state, guard, TIME.timestamp()) for guard in Guard),
+        *(node_event(state.facts, device_plugin(state, guard), TIME.timestamp()) for guard in Guard),
         lease_body("webhook-1", ReplicaStatus(), TIME, reference),
         lease_body("webhook-1", ReplicaStatus(), TIME, None),
     ]

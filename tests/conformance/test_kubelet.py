@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Clock
 from kubeletplugin.kubelet.register import Registration
 from kubeletplugin.kubelet.service import SERVICES, handlers
 from tests.conformance import protocols

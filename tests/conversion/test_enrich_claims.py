@@ -15,7 +15,7 @@ from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
 from neuron import names
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.conversion.test_convert_pods import converted
 from tests.conversion.test_convert_pods import decide as decide_pod
 from tests.support.clusters import FakeCluster, mutator

@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeletplugin import owner
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState
+from kubeletplugin.node_events import device_plugin, node_event
 from kubeletplugin.publish.offer import Guard
 from tests.deploy.charts import Object
 
@@ -119,9 +119,8 @@ _LABELS_SAID: Final = (
     "may change the UltraServer labels (neuron.amazonaws.com/ultraserver-*) and the label "
     "neuron.amazonaws.com/present of a node only"
 )
-_EVENT: Final = owner.event(
-    NodeState(NodeFacts(NODE, "0a", "trn2.48xlarge"), {"aws.amazon.com/neuron": 16}), Guard.TAINT, 0.0
-)
+_STATE: Final = NodeState(NodeFacts(NODE, "0a", "trn2.48xlarge"), {"aws.amazon.com/neuron": 16})
+_EVENT: Final = node_event(_STATE.facts, device_plugin(_STATE, Guard.TAINT), 0.0)
 
 
 def _of_driver(name: str, verb: str, body: Object | None = None, old: Object | None = None, said: str = "") -> Request:

@@ -30,11 +30,17 @@ class Registry:
             for each in (folder / kind).rglob("oci-layout"):
                 layout, repository = Layout(each.parent), str(each.parent.relative_to(folder / kind))
                 for tag, descriptor in layout.tags.items():
-                    content = layout.read(descriptor["digest"])
-                    self.put_manifest(repository, tag, content)
-                    about = json.loads(content)
-                    for blob in (about["config"], *about["layers"]):
-                        self.content[repository, blob["digest"]] = layout.read(blob["digest"])
+                    self._take(layout, repository, tag, descriptor["digest"])
+
+    def _take(self, layout: Layout, repository: str, name: str, digest: str) -> None:
+        """A manifest with its blobs, or an image index with its manifests."""
+        content = layout.read(digest)
+        self.put_manifest(repository, name, content)
+        about = json.loads(content)
+        for manifest in about.get("manifests", ()):
+            self._take(layout, repository, manifest["digest"], manifest["digest"])
+        for blob in (about["config"], *about["layers"]) if "config" in about else ():
+            self.content[repository, blob["digest"]] = layout.read(blob["digest"])
 
     def manifest(self, repository: str, tag: str) -> bytes:
         return self.content[repository, self.tags.get((repository, tag), tag)]

@@ -17,18 +17,19 @@ from commands.status import kueue
 from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.kinds import holds_claims
 from kubeletplugin.cli import main as plugin_main
-from kubeletplugin.owner import (
+from kubeletplugin.node_events import (
     APPEARED,
     CHECK_FAILED,
     CHECK_NOTE,
     CHECKS_WELL,
+    FREED,
+    KEPT,
     LEFT,
     LOST,
     OTHER,
     OTHER_LEFT,
     REGISTERED,
 )
-from kubeletplugin.prepare.hold_events import FREED, KEPT
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render

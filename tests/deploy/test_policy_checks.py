@@ -9,8 +9,7 @@ import yaml
 
 import policies
 from policies.files.loader import load, load_folder
-from policies.judging.coverage import needed_rules
-from policies.judging.sent_pods import pod_conditions
+from policies.judging.coverage import needed_rules, pod_conditions
 from tests.deploy.charts import Object, find, render
 
 FOLDER = Path(policies.__file__).parent / "packs"

@@ -23,9 +23,9 @@ from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, encode
 from kubeletplugin.prepare.decide import NodeView, undecided
-from kubeletplugin.prepare.metadata_files import MetadataFiles
-from kubeletplugin.prepare.pod_resources import UsedDevice
+from kubeletplugin.prepare.metadata import MetadataFiles
 from kubeletplugin.prepare.preparer import Preparer
+from kubeletplugin.prepare.usage import UsedDevice
 from kubeletplugin.publish.slices import published_attributes
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from neuron.api.nodes import read_node

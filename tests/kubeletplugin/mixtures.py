@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.discover import sharing
+from kubeletplugin.discover import devices
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError, undecided
@@ -376,6 +376,6 @@ class Life:
 
 
 def physical_cores(life: Life, index: int) -> int:
-    found = sharing.physical_cores(life.view.hardware, life.instance, index)
+    found = devices.physical_cores(life.view.hardware, life.instance, index)
     assert found is not None
     return found

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
-from kubeletplugin.version import driver_version
+from kubeletplugin.publish.slices import driver_version
 from runtime import logs
 from tests.kubeletplugin.fakes import NODE, claim_object, devices, uid, until
 from tests.kubeletplugin.kubelet_server import KubeletServer

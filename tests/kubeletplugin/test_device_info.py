@@ -15,7 +15,7 @@ from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthSt
 from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.pod_resources import NoKubeletError, UsedDevice
+from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, uid
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claim_files import ClaimFile, read_name
-from kubeletplugin.discover.processes import ProcessUse
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse, read_name
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, UsageUnknownError
 from kubeletplugin.prepare.cdi import SpecFiles, parse_id
@@ -23,10 +22,10 @@ from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
 from kubeletplugin.prepare.environment import read_visible_cores
-from kubeletplugin.prepare.metadata_files import MetadataFiles
-from kubeletplugin.prepare.pod_resources import UsedDevice
+from kubeletplugin.prepare.metadata import MetadataFiles
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.prepare.sweep import Sweeper
+from kubeletplugin.prepare.usage import UsedDevice
 from tests.kubeletplugin.fakes import BOOT, NODE, FakeApi, FakeClock, Node, claim_object, devices, share, spec_name, uid
 from tests.kubeletplugin.mixtures import DiedError, MemoryFiles
 

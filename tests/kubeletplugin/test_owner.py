@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
-from kubeletplugin.gate import KubeletGate
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.owner import (
+from kubeletplugin.node_events import (
     OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
@@ -17,12 +16,13 @@ from kubeletplugin.owner import (
     OwnerReporter,
     Said,
     StateReporter,
-    event,
+    device_plugin,
     lost_registration,
+    node_event,
     other_driver,
 )
+from kubeletplugin.publish.gate import KubeletGate, OtherDriver, Served
 from kubeletplugin.publish.offer import Guard
-from kubeletplugin.publish.other_driver import OtherDriver, Served
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
 HELD = {
@@ -34,7 +34,8 @@ HELD = {
 
 @pytest.mark.parametrize("guard", HELD)
 def test_the_event_names_node_resource_consequence_and_fix(guard: Guard) -> None:
-    body = event(node_state(node_object(neuron="16")), guard, 0.0)
+    state = node_state(node_object(neuron="16"))
+    body = node_event(state.facts, device_plugin(state, guard), 0.0)
     assert body["message"] == (
         "A device plugin offers this node's Neuron devices (allocatable aws.amazon.com/neuron: 16): "
         f"{HELD[guard]}. Prepared claims go on. Keep the device plugin off the nodes of the DRA driver."
@@ -47,7 +48,9 @@ def test_the_event_names_node_resource_consequence_and_fix(guard: Guard) -> None
 def test_the_name_of_an_event_is_never_too_long() -> None:
     node = node_object(neuron="16")
     node["metadata"]["name"] = "n" * 253
-    assert len(event(node_state(node), Guard.TAINT, 0.0)["metadata"]["name"]) == 253
+    state = node_state(node)
+    body = node_event(state.facts, device_plugin(state, Guard.TAINT), 0.0)
+    assert len(body["metadata"]["name"]) == 253
 
 
 @contextlib.asynccontextmanager

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from kubeletplugin.claim_files import ClaimFile
-from kubeletplugin.discover.processes import ProcessUse
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice, uid_before

@@ -4,8 +4,9 @@ import textwrap
 import time
 from typing import Any
 
-from policies.files.loader import PolicyError, load
-from policies.judging.policy_set import PolicySet
+from policies.files.folders import PolicyError
+from policies.files.loader import load
+from policies.judging.rules import PolicySet
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

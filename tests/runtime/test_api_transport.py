@@ -24,10 +24,10 @@ from cryptography.x509.oid import NameOID
 from kubernetes.aio.client.configuration import Configuration
 
 from kubeletplugin import api_store
-from kubeletplugin.discover.node_object import NodeApi
+from kubeletplugin.discover.own_node import NodeApi
 from runtime.api_errors import UnreachableError
+from runtime.api_server import COMPACT
 from runtime.api_transport import Connection, load_configuration
-from runtime.media_types import COMPACT
 from tests.support.serving import ROOT
 
 NODE = {"metadata": {"name": "node-1"}}

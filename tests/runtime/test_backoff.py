@@ -1,6 +1,6 @@
 """Pauses grow with failures and begin again after a success."""
 
-from runtime.backoff import Backoff
+from runtime.retries import Backoff
 
 
 def test_pauses_double_up_to_the_longest() -> None:

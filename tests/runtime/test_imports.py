@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from runtime.imports import uncollected
+from runtime.startup import uncollected
 
 
 def test_garbage_collection_is_off_in_the_context_and_on_after_it() -> None:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from runtime.once import Interval, Once, RetryProblem
+from runtime.retries import Interval, Once, RetryProblem
 
 
 def test_a_problem_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:

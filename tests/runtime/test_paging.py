@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from runtime.answers import pages
 from runtime.api_errors import TooLongError
-from runtime.paging import pages
 from runtime.raw_objects import ListMeta, Page
 
 

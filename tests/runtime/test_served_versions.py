@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from runtime.api_errors import ApiAnswerError, StatusError
-from runtime.served_versions import served_versions
+from runtime.api_server import served_versions
 
 
 class Server:

@@ -17,7 +17,7 @@ from neuron.api.namespaces import namespace_named
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.applying.steering import finder
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer

@@ -13,9 +13,8 @@ from typing import Any
 from commands.devices.node_fit import NodeLoads
 from commands.devices.snapshot import ClusterSnapshot
 from kubeletplugin.discover import emulate, sysfs
-from kubeletplugin.discover.devices import NODE_DEVICE, device_name
+from kubeletplugin.discover.devices import NODE_DEVICE, device_name, shares_cores
 from kubeletplugin.discover.node_facts import NodeFacts
-from kubeletplugin.discover.sharing import shares
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
 from neuron.api.nodes import read_node
@@ -90,7 +89,7 @@ class EmulatedCluster:
             taints={device_name(index): taint for index, taint in (taints or {}).items()},
             common_taints=tuple(common_taints),
             whole_node_alone=whole_node_alone,
-            shares_cores=shares("auto", instance),
+            shares_cores=shares_cores("auto", instance),
         )
         pieces = desired_slices(NodeFacts(name, f"{name}-uid"), found, "1.2.3", features)
         for piece in pieces:
@@ -151,7 +150,7 @@ class EmulatedCluster:
         )
 
     def snapshot(self) -> ClusterSnapshot:
-        """What `snapshot.fetch` would read."""
+        """What `read_snapshot` would read."""
         loads = NodeLoads()
         for each in self.pods:
             loads.add(each)

@@ -17,7 +17,7 @@ from neuron.api.namespaces import namespace_value
 from policies.applying.subjects import subject_of, with_whole_namespace
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from policies.judging.verdicts import Verdict
 from webhook.edge import reviews
 

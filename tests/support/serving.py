@@ -28,6 +28,7 @@ import uvloop
 from certs import files, issue
 from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
+from runtime import listening
 from tests.support.forked import Forked
 from webhook.edge import logs, server
 from webhook.edge.acceptor import Acceptor
@@ -211,7 +212,7 @@ def serving(
         return server.tls_context(certificates.certificate, certificates.key, tls_min_version)
 
     authority = None if client_ca is None else ClientAuthority(client_ca, tls, fresh)
-    listener = server.listen("127.0.0.1", 0, "--host", "--port")
+    listener = listening.listen("127.0.0.1", 0, "--host", "--port")
     lifecycle, metrics, log, lag = Lifecycle(), Metrics("test"), io.BytesIO(), LoopLag()
     application = build(
         reviewers,
@@ -242,7 +243,7 @@ def serving(
     thread = threading.Thread(target=run, name="server")
     thread.start()
     eventually(lambda: lifecycle.serving, "the server serves")
-    url = server.url(listener, "https")
+    url = listening.url(listener, "https")
     started = Running(url, certificates, lifecycle, metrics, log, tls, running, loop, thread)
     try:
         yield started

@@ -1,12 +1,16 @@
-"""One cluster: the connection to its API server, the view of the cluster and the template store."""
+"""One cluster: the connection to its API server, the view of the cluster, the template store, and their metrics."""
 
 import asyncio
 import contextlib
 import dataclasses
+import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cluster.from_watches.reflector import Reflector
 from cluster.from_watches.watches import Watches
@@ -14,17 +18,36 @@ from cluster.store import Store
 from conversion.ports import TemplateStore
 from neuron.known_faults import oldest
 from runtime.api_errors import ApiServerError, ClusterUnavailableError
-from runtime.api_server import ApiServer
+from runtime.api_server import ApiServer, kubernetes_version
 from runtime.api_transport import Connection, load_configuration
-from runtime.served_versions import kubernetes_version
-from runtime.watching import Timing
-from webhook.cluster.events import EventRecorder
+from runtime.retries import REQUEST_TIMEOUT
+from runtime.watching import Counters, Timing
+from webhook.cluster.events import EventCounters, EventRecorder
 from webhook.cluster.leases import SharedTypes
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
 
-_ANSWER_TIMEOUT: Final = 10.0
-"""Seconds to wait for the version of the API server."""
+# No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
+# minutes during an upgrade: the API servers are upgraded first. So an older version counts for an hour after it was
+# seen last.
+PAUSE: Final = 300.0
+"""Seconds between two questions."""
+RETRY: Final = 15.0
+"""Seconds until the next question while no API server has answered."""
+KEPT: Final = 3600.0
+"""Seconds for which a version counts after it was seen last."""
+_COUNTED: Final = {
+    "lists": "Started lists of a collection.",
+    "watches": "Started watches of a collection.",
+    "events": "Watch events received.",
+    "bookmarks": "Watch bookmarks received; the API server sends about one a minute.",
+    "expired": "Answers 410 (resource version too old), after which the list starts again.",
+    "failures": "Lists and watches that failed with another error.",
+    "unreadable": "Objects that could not be read (too deep, too long, not JSON for our parsers). The cache leaves "
+    "them out; an unreadable ResourceClaimTemplate counts as existing, with unknown content. The log "
+    "names each once.",
+}
+"""Metrics by field of `Counters`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +128,7 @@ async def connect(
         await _first_sync(cluster.caches, connection.address, sync_timeout)
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
+            await asyncio.wait_for(version.asked.wait(), REQUEST_TIMEOUT)
         yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
 
 
@@ -129,24 +152,6 @@ async def _first_sync(caches: Sequence[Reflector[object]], address: str, wait: f
 
 
 # --- the version of the control plane ---------------------------------------------------------------------------------
-
-
-# No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
-# minutes during an upgrade: the API servers are upgraded first. So an older version counts for an hour after it was
-# seen last.
-PAUSE: Final = 300.0
-"""Seconds between two questions."""
-
-
-RETRY: Final = 15.0
-"""Seconds until the next question while no API server has answered."""
-
-
-KEPT: Final = 3600.0
-"""Seconds for which a version counts after it was seen last."""
-
-
-_TIMEOUT: Final = 5.0
 
 
 class ServerVersion:
@@ -180,7 +185,7 @@ class ServerVersion:
     async def ask(self) -> None:
         """Read the version once. Without an answer, the known version stays."""
         try:
-            version = await kubernetes_version(self._server, _TIMEOUT)
+            version = await kubernetes_version(self._server, REQUEST_TIMEOUT)
         except ApiServerError:
             version = ""
         if version:
@@ -189,3 +194,70 @@ class ServerVersion:
             self._seen = {each: when for each, when in self._seen.items() if now - when <= KEPT}
             self._tell(oldest(self._seen))
         self.asked.set()
+
+
+class ClusterMetrics(Collector):
+    """Collects the counters of caches, templates and Events. Runs in the scraping thread."""
+
+    def __init__(
+        self, caches: Sequence[Reflector[object]], templates: TemplateCounters, events: EventCounters | None
+    ) -> None:
+        self._caches = caches
+        self._templates = templates
+        self._events = events
+
+    def collect(self) -> Iterator[Metric]:
+        for field in dataclasses.fields(Counters):
+            family = CounterMetricFamily(f"neuron_dra_cache_{field.name}", _COUNTED[field.name], labels=("resource",))
+            for cache in self._caches:
+                family.add_metric((str(cache.resource),), getattr(cache.counters, field.name))
+            yield family
+        yield self._gauge("objects", "Cached objects.", len)
+        yield self._gauge(
+            "behind",
+            "1 if a cache may be stale: the API server cannot be listed or watched; the log has the reason.",
+            lambda cache: 0 if cache.synced.is_set() and not cache.problem else 1,
+        )
+        yield self._gauge(
+            "age_seconds",
+            "Seconds since the last list, event or bookmark; up to about 60 between two bookmarks. Missing "
+            "before the first list.",
+            lambda cache: cache.age,
+        )
+        yield from self._made()
+
+    def _gauge(self, name: str, documentation: str, read: Callable[[Reflector[object]], float]) -> Metric:
+        family = GaugeMetricFamily(f"neuron_dra_cache_{name}", documentation, labels=("resource",))
+        for cache in self._caches:
+            value = read(cache)
+            if math.isfinite(value):
+                family.add_metric((str(cache.resource),), value)
+        return family
+
+    def _made(self) -> Iterator[Metric]:
+        counters = self._templates
+        templates = CounterMetricFamily(
+            "neuron_dra_templates",
+            "ResourceClaimTemplates missing in the cache: created, or found to exist at creation.",
+            labels=("result",),
+        )
+        templates.add_metric(("created",), counters.created)
+        templates.add_metric(("found",), counters.found)
+        yield templates
+        failed = CounterMetricFamily(
+            "neuron_dra_template_failures",
+            "ResourceClaimTemplates that could not be created or read, by error code (errors.md).",
+            labels=("code",),
+        )
+        for code, count in counters.failed.copy().items():
+            failed.add_metric((code,), count)
+        yield failed
+        if self._events is not None:
+            events = CounterMetricFamily(
+                "neuron_dra_events",
+                "Events about refused conversions: written (created, patched), and not written (full, rate, failed).",
+                labels=("result",),
+            )
+            for event_field in dataclasses.fields(self._events):
+                events.add_metric((event_field.name,), getattr(self._events, event_field.name))
+            yield events

@@ -16,8 +16,7 @@ from runtime.api_errors import (
     ApiServerError,
     StatusError,
 )
-from runtime.api_server import OLDEST_KUBERNETES
-from runtime.explanations import rule_text
+from runtime.api_server import OLDEST_KUBERNETES, rule_text
 
 _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""

@@ -32,9 +32,8 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.api_server import ApiServer, loaded_object
-from runtime.backoff import Backoff
-from runtime.media_types import COMPACT, MERGE_PATCH
+from runtime.api_server import COMPACT, MERGE_PATCH, ApiServer, loaded_object
+from runtime.retries import Backoff
 from webhook.cluster import template_errors
 
 # Measures how late the event loop runs. After a time-out, the answer may have come and waited in this process: the

@@ -1,26 +1,28 @@
-"""Accepts connections, with a limit on their number and a time-out for each TLS handshake.
+"""Accepts connections, with a limit on their number and a time-out for each TLS handshake, and closes them.
 
 uvicorn uses `loop.create_server`, which accepts every connection and allows one minute per handshake: one client could
 occupy all file descriptors without sending a byte.
+
+To close a connection, the TLS layer waits for the client's own end of it, and reads everything until then: one client
+moved 1.8 GB in the two seconds of its time-out. To close the socket at once is no alternative: the kernel resets a
+connection that has unread bytes, and the client may lose the answer. So the answer and the end of TLS are sent, and
+then a bounded number of bytes is read from the socket and discarded, without TLS.
 """
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from runtime.once import Interval
+from runtime.retries import Interval
+from webhook.edge.bounds import BOUNDS
 
 log = logging.getLogger(__name__)
-
-HANDSHAKE_TIMEOUT: Final = 5.0
-"""Seconds. The API server's own time-out for a handshake is 10 s (Go's http.Transport)."""
-
-CLOSE_TIMEOUT: Final = 2.0
-"""Seconds in which a client must read the rest of its answer and close its side of TLS. asyncio's default is 30."""
 
 _AT_ONCE: Final = 64
 """Connections that are accepted in one iteration of the event loop."""
@@ -28,6 +30,9 @@ _RESERVED: Final = 64
 """File descriptors for watches, logs, listeners and metrics."""
 _PAUSE: Final = 1.0
 """Seconds without accepting after the operating system had no file descriptor left; as in asyncio."""
+
+
+_lingering: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, set["_Lingering"]]] = WeakKeyDictionary()
 
 
 class Acceptor:
@@ -131,8 +136,8 @@ class Acceptor:
                 self._make_protocol,
                 connection,
                 ssl=self.tls,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT,
+                ssl_handshake_timeout=BOUNDS.handshake,
+                ssl_shutdown_timeout=BOUNDS.close,
             )
         except OSError as error:
             self.open -= 1
@@ -167,3 +172,70 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or type(error).__name__
     return error.strerror or type(error).__name__
+
+
+def lingering(loop: asyncio.AbstractEventLoop) -> set["_Lingering"]:
+    """The sockets of an event loop that are still open. Those of a loop that has ended do not count."""
+    return _lingering.setdefault(loop, set())
+
+
+def stop_reading(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    """Stop reading from a TLS transport for which `close` was called.
+
+    uvloop writes at the end of an iteration of the event loop: after the second one, the answer is with the kernel.
+    """
+    loop.call_soon(loop.call_soon, _detach, transport, loop)
+
+
+def _detach(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    """End the TLS layer, and keep the socket."""
+    its_socket = transport.get_extra_info("socket")
+    number = -1 if its_socket is None else its_socket.fileno()
+    if number < 0:
+        return  # The client has closed it.
+    if len(lingering(loop)) < BOUNDS.lingering:
+        try:
+            kept = socket.socket(fileno=os.dup(number))
+        except OSError:  # No descriptor is free.
+            kept = None
+        if kept is not None:
+            _Lingering(kept, loop)
+    transport.abort()
+
+
+class _Lingering:
+    """A socket whose input is discarded."""
+
+    def __init__(self, kept: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = kept
+        self._loop = loop
+        self._left = BOUNDS.after_close
+        kept.setblocking(False)
+        try:
+            kept.shutdown(socket.SHUT_WR)
+        except OSError:  # The client has reset it.
+            kept.close()
+            return
+        lingering(loop).add(self)
+        self._timer = loop.call_later(BOUNDS.linger, self._close)
+        loop.add_reader(kept, self._discard)
+
+    def _discard(self) -> None:
+        try:
+            length = len(self._socket.recv(min(self._left, 64 * 1024)))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            length = 0
+        self._left -= length
+        if not length:
+            self._timer.cancel()
+            self._close()
+        elif self._left <= 0:
+            # The client may still read the answer.
+            self._loop.remove_reader(self._socket)
+
+    def _close(self) -> None:
+        lingering(self._loop).discard(self)
+        self._loop.remove_reader(self._socket)
+        self._socket.close()

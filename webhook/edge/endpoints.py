@@ -32,9 +32,8 @@ from webhook.edge.bodies import (
 )
 from webhook.edge.callers import Callers
 from webhook.edge.health import Lifecycle
-from webhook.edge.logs import DecisionLog
+from webhook.edge.logs import DecisionLog, RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
 from webhook.reviews.reviewer import Reviewer, first_step
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
@@ -45,8 +44,6 @@ _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE: Final = 499
 """For metrics only, as in nginx: the client disconnected before an answer."""
-_LONGEST_LENGTH: Final = 18
-"""Digits of a Content-Length that is read."""
 _WRITES: Final = ("CREATE", "UPDATE")
 _WAIT_FOR_MEMORY: Final = 0.5
 """Part of the caller's time-out that a large review may wait for memory."""
@@ -444,7 +441,7 @@ def _check_content_type(scope: Scope) -> None:
 def _declared(scope: Scope) -> int | None:
     """Content-Length of a request; None if its body is chunked."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    return int(length) if length.isdigit() and len(length) <= _LONGEST_LENGTH else None
+    return int(length) if length.isdigit() and len(length) < 19 else None  # beyond 18 digits nothing is sent
 
 
 def _address(scope: Scope) -> str:

@@ -1,10 +1,11 @@
-"""The decision log: one structured line per review on stderr, written in batches.
+"""The decision log: one structured line per review on stderr, written in batches; and the log of refused requests.
 
 Bodies of reviews are never logged: they contain the data of users. Quoted values are printable and at most as long as a
 name. One client cannot fill the disk of the node, nor hide the lines of others (`LogShares`).
 """
 
 import asyncio
+import dataclasses
 import logging
 import re
 import time
@@ -18,6 +19,7 @@ from conversion.objects import wire
 from runtime.logs import Format, Timestamps, line_of
 from runtime.text import escaped
 from runtime.tracing import NO_TRACE
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.reviews import Rendered
 
 log = logging.getLogger(__name__)
@@ -30,13 +32,22 @@ OF_USER: Final = 256 * 1024
 """Further bytes of one user."""
 OF_ADDRESS: Final = 1024 * 1024
 """Further bytes of one address."""
-_MOST_CLIENTS: Final = 1024
-"""Users, and addresses, that are told apart in a window; the others share one share."""
-_MOST_REPORTED: Final = 10
-_LONGEST_USER: Final = 253
-
 Client = tuple[str, str]
 """Address and user."""
+
+
+FLUSH_AFTER: Final = 0.05
+"""Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
+FLUSH_ABOVE: Final = 65536
+"""Bytes of decision lines from which they are written without waiting."""
+_first_name: Final = re.compile(
+    rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
+).match
+"""Matches an object as the API server writes it: type, then metadata with the name first. It is anchored at the start,
+so a nested field cannot match, and its cost does not depend on the size of the object."""
+REFUSAL_LINES: Final = 10
+"""Log lines of one path and status in `WINDOW` seconds, with a count of the others: a refused client may retry without
+a pause, and one line per request would fill the disk of the node and hide other lines."""
 
 
 class _LoggedUser(msgspec.Struct):
@@ -78,7 +89,7 @@ class LogShares:
 
     def admits(self, address: str, request: wire.AdmissionRequest) -> Client | None:
         """The client whose share has room for one more line; None: the line is left out, and counted."""
-        client = self._known((address[:_LONGEST_USER], _user_of(request)))
+        client = self._known((address[: BOUNDS.name], _user_of(request)))
         if self._users.get(client, 0) < OF_USER and self._addresses.get(client[0], 0) < OF_ADDRESS:
             return client
         self._missing[client] += 1
@@ -93,9 +104,9 @@ class LogShares:
     def report(self) -> None:
         """Log how many lines were left out since the last report, by client."""
         missing, self._missing = self._missing, Counter()
-        for (address, user), count in missing.most_common(_MOST_REPORTED):
+        for (address, user), count in missing.most_common(BOUNDS.reported):
             log.warning("decision lines left out", extra={"client": address, "user": user, "left_out": count})
-        others = missing.total() - sum(count for _, count in missing.most_common(_MOST_REPORTED))
+        others = missing.total() - sum(count for _, count in missing.most_common(BOUNDS.reported))
         if others:
             log.warning("decision lines left out", extra={"client": "others", "left_out": others})
 
@@ -109,9 +120,9 @@ class LogShares:
     def _known(self, client: Client) -> Client:
         """The client, without its user or address where there are too many to tell apart."""
         address, user = client
-        if address not in self._addresses and len(self._addresses) >= _MOST_CLIENTS:
+        if address not in self._addresses and len(self._addresses) >= BOUNDS.clients:
             address = "others"
-        if (address, user) not in self._users and len(self._users) + len(self._missing) >= _MOST_CLIENTS:
+        if (address, user) not in self._users and len(self._users) + len(self._missing) >= BOUNDS.clients:
             user = "others"
         return address, user
 
@@ -120,18 +131,9 @@ def _user_of(request: wire.AdmissionRequest) -> str:
     if request.userInfo == wire.ABSENT:
         return ""
     try:
-        return _decode(request.userInfo).username[:_LONGEST_USER]
+        return _decode(request.userInfo).username[: BOUNDS.name]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-
-
-FLUSH_AFTER: Final = 0.05
-"""Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
-FLUSH_ABOVE: Final = 65536
-"""Bytes of decision lines from which they are written without waiting."""
-
-LONGEST_NAME: Final = 253
-"""Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
 
 
 class _LoggedMetadata(msgspec.Struct, gc=False):
@@ -144,12 +146,6 @@ class _Named(msgspec.Struct, gc=False):
 
 
 _decode_named: Final = msgspec.json.Decoder(_Named).decode
-
-_first_name: Final = re.compile(
-    rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
-).match
-"""Matches an object as the API server writes it: type, then metadata with the name first. It is anchored at the start,
-so a nested field cannot match, and its cost does not depend on the size of the object."""
 
 
 class DecisionLine(msgspec.Struct, tag_field="event", tag="decision", omit_defaults=True, gc=False):
@@ -219,7 +215,7 @@ class DecisionLog:
         if not name:
             name, generate_name = _names(request.object)
         uid, operation, kind, namespace = request.uid, request.operation, request.kind.kind, request.namespace
-        if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > LONGEST_NAME:
+        if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > BOUNDS.name:
             uid, operation, kind = _short(uid), _short(operation), _short(kind)
             namespace, name, generate_name = _short(namespace), _short(name), _short(generate_name)
         self._append(
@@ -298,4 +294,45 @@ def _names(body: msgspec.Raw) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= BOUNDS.name else f"{text[: BOUNDS.name - 1]}…"
+
+
+@dataclasses.dataclass(slots=True)
+class _RefusalKind:
+    """One path and status: start of the window, lines in it, refusals since the last line."""
+
+    since: float
+    lines: int = 0
+    refused: int = 0
+
+
+class RefusalLog:
+    """Logs refused requests. Only for the event loop's thread.
+
+    Memory is bounded: paths are those of our endpoints, and statuses are ours.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        self._clock = clock
+        self._kinds: dict[tuple[str, int], _RefusalKind] = {}
+
+    def refused(self, path: str, status: int, reason: str, client: str) -> None:
+        """Log or count one refused request.
+
+        Args:
+            path: of an endpoint; empty if the request reached no endpoint.
+            reason: the message that the client got.
+            client: address and port.
+        """
+        now = self._clock()
+        kind = self._kinds.setdefault((path, status), _RefusalKind(now))
+        kind.refused += 1
+        if now - kind.since >= WINDOW:
+            kind.since, kind.lines = now, 0
+        if kind.lines >= REFUSAL_LINES:
+            return
+        kind.lines += 1
+        extra = {"path": path, "status": status, "reason": reason, "client": client, "refused": kind.refused}
+        log.warning("request refused", extra=extra)
+        kind.refused = 0

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from conversion.objects import wire
-from runtime.histogram import Histogram
+from runtime.metrics_server import Histogram
 from webhook.edge.reviews import Rendered
 
 DURATION_BOUNDS: Final = (

@@ -8,35 +8,30 @@ requests under way are answered. A second signal stops at once.
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import gc
 import heapq
 import logging
-import os
-import signal
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Scope
 
-from runtime.once import Interval
+from runtime.listening import url
+from runtime.retries import Interval
 from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import AtOnce, ClientConnection
 from webhook.edge.health import Lifecycle
-from webhook.edge.refusal_log import RefusalLog
+from webhook.edge.logs import RefusalLog
 from webhook.edge.shedding import LoopLag
 
 log = logging.getLogger(__name__)
-
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 KEEP_ALIVE: Final = 120
 """Seconds. The API server closes idle connections after 90 s. The client must close first: otherwise it may send a
@@ -53,44 +48,10 @@ _SEARCH_AGAIN: Final = 0.5
 
 _FULL_COLLECTION: Final = 1000
 """Collections of the middle generation between two full ones (`gc.set_threshold`). Python's default is 10."""
-_BACKLOG: Final = 2048
 _ABORT_GRACE: Final = 0.5
 """Seconds for cancelled requests to send their error."""
 _SWEEP_EVERY: Final = 10
 """Ticks of uvicorn's main loop; 10 ticks are one second."""
-
-
-def listen(host: str, port: int, host_flag: str, port_flag: str) -> socket.socket:
-    """A listening socket; connections queue until they are accepted.
-
-    Args:
-        host: name or address; empty: every address, IPv4 and IPv6.
-        port: 0: any free port.
-        host_flag: the flag that sets the host, for messages.
-        port_flag: the flag that sets the port, for messages.
-
-    Raises:
-        StartupError: the server cannot listen on this address.
-    """
-    try:
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # A name with both families, such as localhost: most users mean IPv4.
-        family, *_, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise StartupError(_cannot_listen(error, host, port, host_flag, port_flag)) from error
-
-
-def _cannot_listen(error: OSError, host: str, port: int, host_flag: str, port_flag: str) -> str:
-    where = f"Cannot listen on {host or 'any address'}, port {port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{where}: it is in use. Stop the process that listens there, or choose another port with {port_flag}."
-    if error.errno == errno.EACCES:
-        return f"{where}: permission denied. Choose a port above 1023 with {port_flag}."
-    why = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
-    return f"{where}: {why}. Choose an address of this machine with {host_flag}."
 
 
 def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
@@ -115,27 +76,6 @@ def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
     # The API server uses HTTP/1.1 for webhooks that are Services: kubernetes/kubernetes#82090.
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def url(listener: socket.socket, scheme: str, path: str = "") -> str:
-    host, port = listener.getsockname()[:2]
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
-
-
-@contextlib.contextmanager
-def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for every SIGTERM and SIGINT. Only the main thread gets signals; in another this does nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 def _never(_scope: Scope, _body: bytes) -> None:

@@ -98,7 +98,7 @@ def _with_policies(
     from conversion.findings.verification import Sources
     from policies.applying.knowledge import ClusterLookups
     from policies.applying.steering import finder
-    from policies.judging.policy_set import PolicySet
+    from policies.judging.rules import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution

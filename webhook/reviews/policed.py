@@ -31,15 +31,13 @@ from policies.applying.knowledge import (
     with_record,
 )
 from policies.applying.subjects import bare_subject, decoded, placed, size_of
-from policies.applying.verdicts import near_expiry, objections
 from policies.files.store import PolicyStore, WallClock
 from policies.judging.evaluate import TimeLimit, evaluate, unjudged
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import ValidatingRule
+from policies.judging.rules import PolicySet, ValidatingRule
 from policies.judging.subjects import RequestSubject
-from policies.judging.verdicts import PolicyOutcome, Verdict
+from policies.judging.verdicts import PolicyOutcome, Verdict, near_expiry, objections
 from runtime import tracing
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics

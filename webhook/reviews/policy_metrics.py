@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from policies.files.store import PolicyStore
 from policies.judging.mutations import Mutated
 from policies.judging.verdicts import Verdict
-from runtime.histogram import Histogram
+from runtime.metrics_server import Histogram
 
 SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 

@@ -28,10 +28,9 @@ from policies.judging.evaluate import (
     TakesLongError,
     TimeLimit,
 )
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import AnyPodRule
+from policies.judging.rules import AnyPodRule, PolicySet
 from policies.judging.subjects import RequestSubject, of_object
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance
 from webhook.reviews.slices import working_time
 

@@ -25,10 +25,9 @@ from policies.applying.subjects import decoded, size_of
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.mutations import Mutated, Mutating
-from policies.judging.policy_set import PolicySet
-from policies.judging.rules import MutatingRule
+from policies.judging.rules import MutatingRule, PolicySet
 from runtime import tracing
-from runtime.once import Once
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry

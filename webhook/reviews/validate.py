@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.configs import ratcheted
 from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_one_object, judge_claim, judge_read
-from checks.words.keys import misspelt_keys_in
+from checks.words import misspelt_keys_in
 from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate

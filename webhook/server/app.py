@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from certs import files, issue
 from cluster.answers import ServerView
 from conversion.ports import Refusals, TemplateStore
-from runtime import console, tracing
+from runtime import console, listening, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, MetricsServer
@@ -29,8 +29,8 @@ from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
+from webhook.edge.logs import RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.refusal_log import RefusalLog
 from webhook.edge.shedding import LoopLag
 from webhook.reviews import chain
 from webhook.reviews.worker_threads import ThreadLane
@@ -40,8 +40,7 @@ from webhook.server.memory import give_back_large_blocks, upkeep
 from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
-from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.live import LiveCertificate
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 if TYPE_CHECKING:
     from policies.files.store import PolicyStore
@@ -190,7 +189,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         )
         _watch_edge(metrics, running, lag)
         yield RunningWebhook(
-            server.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
+            listening.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
         )
 
 
@@ -211,7 +210,7 @@ async def serve(settings: WebhookSettings) -> None:
             log.info("stopped while starting")
             run.cancel()
 
-    with server.on_signals(stop):
+    with listening.on_signals(stop):
         try:
             async with contextlib.AsyncExitStack() as stack:
                 await running(stack, upkeep())
@@ -229,7 +228,7 @@ def listen(settings: WebhookSettings) -> socket.socket:
     Raises:
         StartupError: the server cannot listen on this address.
     """
-    return server.listen(settings.host, settings.port, "--host", "--port")
+    return listening.listen(settings.host, settings.port, "--host", "--port")
 
 
 def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
@@ -240,7 +239,7 @@ def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
     """
     if not settings.metrics_port:
         return None
-    return server.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
+    return listening.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
 
 
 def version() -> str:
@@ -298,7 +297,7 @@ def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextli
     if listener is None:
         return ""
     stack.enter_context(MetricsServer(metrics.registry, listener))
-    url = server.url(listener, "http", METRICS_PATH)
+    url = listening.url(listener, "http", METRICS_PATH)
     log.info("serving metrics", extra={"url": url})
     return url
 
@@ -345,10 +344,8 @@ async def _policies(
     from cluster.served_schemas import from_thread
     from policies.applying.knowledge import find_nothing, review_nothing
     from policies.files.api_types import nothing_served
-    from policies.files.kept import FolderKeeper, PolicyKeeper
-    from webhook.cluster.access_reviews import AccessReviews
-    from webhook.cluster.claim_contents import ClaimContents
-    from webhook.cluster.kept_policies import ConfigMapKeeper
+    from policies.files.folders import FolderKeeper, PolicyKeeper
+    from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
     from webhook.server.policies import following
 
     find = find_nothing if api_server is None else ClaimContents(api_server).find
@@ -417,7 +414,7 @@ async def _backend(
     # Imported only with a cluster: the client takes 70 MiB.
     from runtime.api_errors import ClusterUnavailableError
     from webhook.cluster import kube
-    from webhook.cluster.metrics import ClusterMetrics
+    from webhook.cluster.kube import ClusterMetrics
 
     connecting = kube.connect(
         settings.kubeconfig,

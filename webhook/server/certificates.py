@@ -27,9 +27,8 @@ from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference
-from webhook.serving_certificate.folder import CertificateFolder
 from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, LoadedDigests, SecretKeeper
-from webhook.serving_certificate.live import LiveCertificate
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
 
 log = logging.getLogger(__name__)

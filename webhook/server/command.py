@@ -9,8 +9,7 @@ from typing import Any, Final
 import click
 
 from runtime import console
-from runtime.imports import uncollected
-from runtime.startup import COULD_NOT_START, StartupError, not_installed
+from runtime.startup import COULD_NOT_START, StartupError, not_installed, uncollected
 from webhook.reviews import worker_threads
 from webhook.server import settings
 

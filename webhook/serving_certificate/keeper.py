@@ -19,7 +19,7 @@ from typing import Final
 from certs import material, rotation
 from cluster.kinds.replicas import ReplicaStatus
 from runtime.api_errors import ApiServerError
-from runtime.once import RetryProblem
+from runtime.retries import RetryProblem
 from webhook.cluster.leases import Leases
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError

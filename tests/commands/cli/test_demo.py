@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from commands.cli import demo
+from runtime import listening
 from tests.support.serving import Client, Process, free_port
-from webhook.edge import server
 
 LEGACY_POD = """\
 apiVersion: v1
@@ -103,7 +103,7 @@ def test_the_demo_shows_a_denial(tmp_path: Path) -> None:
 
 
 def test_a_busy_port_is_exit_code_3(tmp_path: Path) -> None:
-    with server.listen("127.0.0.1", 0, "", "") as taken:
+    with listening.listen("127.0.0.1", 0, "", "") as taken:
         port = taken.getsockname()[1]
         with start(tmp_path, "--once", "--port", str(port)) as process:
             assert process.wait() == 3

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from commands.cli import main as cli
+from runtime import listening
 from tests.support.serving import ROOT, Client, Process, free_port, review
-from webhook.edge import server
 from webhook.server import command as cli_webhook
 from webhook.server import settings
 
@@ -106,7 +106,7 @@ def test_decisions_are_written_before_the_process_ends(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_exit_code_3(tmp_path: Path) -> None:
-    with server.listen("127.0.0.1", 0, "", "") as taken:
+    with listening.listen("127.0.0.1", 0, "", "") as taken:
         port = str(taken.getsockname()[1])
         code, stderr = run("webhook", "--standalone", "--metrics-port", "0", "--port", port, cwd=tmp_path)
         assert code == 3
@@ -198,7 +198,7 @@ def test_an_unreachable_cluster_is_exit_code_3(tmp_path: Path, tls_directory: Pa
 
 def test_a_server_that_still_waits_for_its_cluster_can_be_stopped(tmp_path: Path, tls_directory: Path) -> None:
     with (
-        server.listen("127.0.0.1", 0, "", "") as silent,
+        listening.listen("127.0.0.1", 0, "", "") as silent,
         against_cluster(tmp_path, tls_directory, silent.getsockname()[1]) as process,
     ):
         connection, _ = silent.accept()

@@ -26,6 +26,7 @@ PLURALS = {
     "ResourceClaim": "resourceclaims",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "ReplicaSet": "replicasets",
+    "NodePool": "nodepools",
 }
 
 
@@ -95,6 +96,17 @@ class TestRehearse:
         result = run("rehearse", "-f", "-", stdin=as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1")]))
         assert result.exit_code == 0
         assert "Nothing waits at any time, and nothing is denied." in result.stdout
+
+    def test_a_pod_that_waits_today_and_would_be_denied_is_1_as_in_a_report(self) -> None:
+        odd = pods("odd", "", count=6, namespace="team-b")
+        text = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *odd])
+        result = run("rehearse", "-f", "-", stdin=text)
+        reported = run("report", "-f", "-", "--families", "trn1", stdin=text)
+        assert (result.exit_code, reported.exit_code) == (1, 1)
+        assert "1 pod that waits today is denied." in result.stdout
+        assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
+        waits = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *pods("x", "", nodeSelector={"a": "b"})])
+        assert run("rehearse", "-f", "-", stdin=waits).exit_code == 0
 
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         for number, item in enumerate(CLUSTER):
@@ -173,6 +185,150 @@ class TestRehearse:
         api.forbid("list", "nodes")
         result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
         assert (result.exit_code, result.stdout) == (2, "")
+
+
+def node_pool(name: str, *types: str, labels: Object | None = None, group: str = "x", **spec: Any) -> Object:
+    """A NodePool of instance types in one of two zones."""
+    requirements = [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(types)},
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b"]},
+    ]
+    template = {
+        "metadata": {"labels": labels or {}},
+        "spec": {"requirements": requirements, "nodeClassRef": {"group": group, "kind": "Class", "name": "c"}},
+    }
+    spec["template"] = template
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "uid": f"pool-{name}"},
+        "spec": spec,
+    }
+
+
+def of_pool(pool: str, made: Object, **labels: str) -> Object:
+    """The node as one that Karpenter made for a pool."""
+    found = made["metadata"]["labels"]
+    del found["eks.amazonaws.com/nodegroup"]
+    found |= {"karpenter.sh/nodepool": pool, **labels}
+    return made
+
+
+TRN1 = "trn1.32xlarge"
+POOLED = [
+    of_pool("static", node("n1")),
+    *pods("serve", "n1", "n1", "n1", "n1"),
+    node_pool("static", TRN1, replicas=1, limits={"nodes": "1"}),
+    node_pool("dra", TRN1, labels={"neuron.aws.com/driver": "dra"}),
+    node_pool("mixed", TRN1, "trn2.48xlarge"),
+    node_pool("cpu", "m5.large"),
+    node_pool("auto", TRN1, group="eks.amazonaws.com"),
+]
+
+
+class TestPool:
+    def test_a_pool_is_played_as_if_it_had_more_nodes_with_the_driver(self) -> None:
+        result = run("rehearse", "-f", "-", "--pool", "dra=1", stdin=as_list(POOLED))
+        told = " ".join(result.stdout.split())
+        assert result.exit_code == 0, result.output
+        assert (
+            "Assumed (--pool): NodePool dra has 1 node of trn1.32xlarge, 1 more than it has, with the driver, and is"
+            " a static pool (`replicas`)."
+        ) in told
+        assert "Which topology.kubernetes.io/zone the assumed nodes of NodePool dra have: no pod that selects" in told
+        assert run("rehearse", "-f", "-", stdin=as_list(POOLED)).exit_code == 1
+
+    def test_nodes_of_a_pool_on_the_plugin_join_with_the_plugin_and_move_with_it(self) -> None:
+        two = node("n2", "b")
+        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=3", stdin=as_list([*POOLED, two])))
+        added = ["static-assumed-1", "static-assumed-2"]
+        assert found["groups"][1] == {
+            "name": "karpenter.sh/nodepool=static",
+            "nodes": ["n1", *added],
+            "instanceTypes": [TRN1],
+        }
+        assert found["pools"] == [
+            {
+                "pool": "NodePool static",
+                "nodes": 3,
+                "added": added,
+                "instanceType": TRN1,
+                "driver": False,
+                "wasDynamic": False,
+                "openLabels": ["topology.kubernetes.io/zone"],
+            }
+        ]
+        assert found["start"]["plugin"] == 4 * 16
+        assert found["summary"][0] == (
+            "Assumed (--pool): NodePool static has 3 nodes of trn1.32xlarge, 2 more than it has, with the device"
+            " plugin."
+        )
+
+    def test_nodes_join_a_pool_whose_nodes_have_the_driver_with_the_driver_labels_and_taints(self) -> None:
+        nodes = [of_pool("static", each, zone="z") for each in driver_nodes("d")[:1]] + driver_nodes("d")[1:]
+        [pod] = pods("serve", "", nodeSelector={"zone": "z", "team": "x"}, count=16)
+        pod["spec"]["tolerations"] = [{"key": "only", "operator": "Exists"}]
+        pool = node_pool("static", TRN1, labels={"team": "x"}, replicas=1)
+        pool["spec"]["template"]["spec"]["taints"] = [{"key": "only", "effect": "NoSchedule"}]
+        [held] = pods("held", "p", count=16, namespace="team-b")
+        objects = [*nodes, pool, node("p", "b"), pod, held]
+        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=2", stdin=as_list(objects)))
+        [step] = found["steps"]
+        # The taint keeps team-b off the new node, the labels of the pool and of its nodes let team-a onto it.
+        assert [(each["pod"], each["to"]) for each in step["moves"]] == [(0, "d"), (1, "static-assumed-1")]
+        assert found["pools"][0]["driver"]
+
+    def test_a_dynamic_pool_leaves_pods_and_as_a_static_one_has_them_converted(self) -> None:
+        objects = [
+            of_pool("dra", node("n1")),
+            *pods("serve", "n1", nodeSelector={"karpenter.sh/nodepool": "dra"}),
+            node_pool("dra", TRN1, labels={"neuron.aws.com/driver": "dra"}),
+        ]
+        today = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
+        assert [each["cause"] for each in today["steps"][-1]["waiting"]] == ["no plugin node left"]
+        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "dra=2", stdin=as_list(objects)))
+        assert [(each["to"], each["converted"]) for each in found["steps"][-1]["moves"]] == [("dra-assumed-1", True)]
+        assert found["well"]
+
+    def test_the_page_tells_and_draws_the_assumed_nodes(self) -> None:
+        result = run("rehearse", "-f", "-", "-o", "html", "--pool", "dra=1", stdin=as_list(POOLED))
+        assert "<li>Assumed (--pool): NodePool dra has 1 node of trn1.32xlarge, 1 more than it has" in result.stdout
+        assert '["dra-assumed-1","karpenter.sh/nodepool=dra","trn1.32xlarge","driver"' in result.stdout
+
+    def test_pools_of_a_cluster_are_read(self, api: FakeApi, tmp_path: Path) -> None:
+        api.kinds = [*api.kinds, ("karpenter.sh", "v1", "NodePool", "nodepools", False)]
+        put(api, *POOLED)
+        argv = ("--pool", "dra=1", "-o", "json")
+        live = read(run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv))
+        file = read(run("rehearse", "-f", "-", *argv, stdin=as_list(POOLED)))
+        assert live["problems"] == []
+        assert (live["steps"], live["pools"]) == (file["steps"], file["pools"])
+        assert live["well"]
+        api.forbid("list", "nodepools", "karpenter.sh")
+        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv)
+        assert result.exit_code == 2
+        assert "there is no NodePool 'dra': none is known (" in result.stderr
+
+    @pytest.mark.parametrize(
+        ("pool", "message"),
+        [
+            ("x=2", "there is no NodePool 'x': known are auto, cpu, dra, mixed, static."),
+            ("static=0", "NodePool static has 1 node: name at least that many, not 0."),
+            ("static=many", "'static=many' is not NAME=N, such as neuron-pool=4, with N from 0 to 1000"),
+            ("static=1001", "'static=1001' is not NAME=N"),
+            ("static", "'static' is not NAME=N"),
+            (
+                "mixed=2",
+                "NodePool mixed makes nodes of several types (trn1.32xlarge, trn2.48xlarge): require one of them in"
+                " node.kubernetes.io/instance-type, or play nodes of one with --spare TYPE=N.",
+            ),
+            ("cpu=2", "NodePool cpu makes no nodes of a type with Neuron devices."),
+            ("auto=2", "NodePool auto is of EKS Auto Mode, on whose nodes the driver cannot run."),
+        ],
+    )
+    def test_a_pool_that_cannot_be_assumed_is_told(self, pool: str, message: str) -> None:
+        result = run("rehearse", "-f", "-", "--pool", pool, stdin=as_list(POOLED))
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
 class TestFit:

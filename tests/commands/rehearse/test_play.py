@@ -5,11 +5,12 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from commands.rehearse.gather import NoSuchTypeError
 from commands.rehearse.model import Cost, Maker, WaitCause
 from commands.rehearse.reads import reduced
 from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
-from commands.rehearse.search import NoSuchTypeError
-from commands.rehearse.tables import summary
+from commands.rehearse.render_text import summary, wait_text
+from commands.rehearse.render_text import waits as waiting
 from conversion.claims.containers import basic_requests
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, after, budget, driver_nodes, gathered, node, of_namespace, pods, rehearsal
@@ -528,12 +529,25 @@ def test_namespaces_of_which_no_pod_runs_are_converted_too_and_what_runs_at_the_
     assert found.best.steps[0].converts == ("team-a", "team-b", "team-c")
     assert after(found)["team-b/cores-0"] == "n1"
     said = "no Neuron node meets its node selection: disk in (ssd)"
-    assert [end for *_, end in found.today] == ["", "", said]
+    assert [end and end.text for *_, end in found.today] == [None, None, said]
     assert summary(found)[-1] == f"2 of them run at the end; team-c/lost-0: {said}."
     assert summary(rehearsal(node("n1"), *waits))[-1] == "They run at the end."
     alone = summary(rehearsal(node("n1"), *never))
     assert alone[-1] == f"None of them runs at the end; team-c/lost-0: {said}."
     assert "No pod that runs today waits at any time, and none is denied." in alone
+
+
+def test_a_pod_that_waits_today_and_is_denied_counts_against_the_migration() -> None:
+    waits = [*driver_nodes("d"), *pods("x", "n1"), *pods("odd", "", "", count=6, namespace="team-b")]
+    found = rehearsal(node("n1", cpu="0"), *waits)
+    assert found.best.calm
+    assert not found.well
+    assert "2 pods that wait today are denied." in summary(found)
+    [denied] = waiting(found)
+    assert wait_text(denied, found) == "2 pods of ReplicaSet team-b/odd, at the end"
+    assert (denied.reason.cause, denied.reason.fix.startswith("Nearest valid counts: 4 or 8.")) == ("denied", True)
+    # As in a report, one that still waits is no fault of the migration.
+    assert rehearsal(node("n1"), *driver_nodes("d"), *pods("x", "n1"), *pods("y", "", nodeSelector={"a": "b"})).well
 
 
 def test_manifests_that_cannot_be_read_or_have_claims_of_their_own_are_said() -> None:

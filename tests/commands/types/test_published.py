@@ -10,7 +10,7 @@ import pytest
 
 from commands.types import published, scaling
 from commands.types.published import NodeTemplate
-from kubeletplugin.version import driver_version
+from kubeletplugin.publish.slices import driver_version
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node
 from tests.kubeletplugin.publish.test_publisher import publishing

@@ -5,12 +5,11 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from kubeletplugin.checks.containers import ContainerLooks
+from kubeletplugin.checks.node_checks import ContainerLooks
 from kubeletplugin.checks.readings import ClaimContainer
-from kubeletplugin.claim_files import Folder
-from kubeletplugin.discover.processes import ContainerProcess, OpenDevice, Processes
+from kubeletplugin.discover.processes import ContainerProcess, Folder, OpenDevice, Processes
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.pod_resources import UsedDevice
+from kubeletplugin.prepare.usage import UsedDevice
 from tests.kubeletplugin.discover.test_processes import SYSTEMD, Proc
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeUsage, claim_object, devices, uid
 

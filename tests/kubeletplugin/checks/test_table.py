@@ -20,9 +20,8 @@ from kubeletplugin.checks.readings import (
     read_files,
 )
 from kubeletplugin.checks.table import CHECKS, Grade, NodeFinding, judge
-from kubeletplugin.discover.logical_nc import read
 from kubeletplugin.discover.processes import OpenDevice
-from kubeletplugin.discover.sysfs import discover
+from kubeletplugin.discover.sysfs import discover, read_logical_nc
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import Node
 
@@ -189,8 +188,8 @@ def test_the_nodes_default_of_the_logical_core(
 
 def test_a_file_of_defaults_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert read(tmp_path / "folder").problem == "it cannot be read: Is a directory"
-    assert read(tmp_path / "none").problem == ""
+    assert read_logical_nc(tmp_path / "folder").problem == "it cannot be read: Is a directory"
+    assert read_logical_nc(tmp_path / "none").problem == ""
 
 
 def test_files_in_the_place_of_device_nodes(trn2: Node) -> None:

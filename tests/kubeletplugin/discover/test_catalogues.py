@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.catalogues import Catalogues
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.node_facts import Catalogues, NodeFacts
 from kubeletplugin.discover.sysfs import discover
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from tests.kubeletplugin.fakes import NODE, FakeClock
@@ -94,7 +93,7 @@ def test_a_new_type_is_emulated_and_published_as_its_file_says(
 
 def test_the_driver_loads_no_policy_models_without_a_folder() -> None:
     program = (
-        "import sys, pathlib; from kubeletplugin.discover.catalogues import Catalogues; Catalogues(None).current(); "
+        "import sys, pathlib; from kubeletplugin.discover.node_facts import Catalogues; Catalogues(None).current(); "
         "print([n for n in sys.modules if n in ('pydantic', 'policies')])"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

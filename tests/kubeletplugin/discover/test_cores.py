@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.discover.cores import Side, assign, side_of
+from kubeletplugin.discover.devices import Side, assign_cores, side_of
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_free_cores_stay_together_after_an_allocation(
     amount: int, taken: tuple[int, ...], expected: tuple[int, ...] | None
 ) -> None:
     """Aligned blocks first, the one in the smallest free block; then consecutive cores; then any."""
-    assert assign(8, amount, 1, taken) == expected
+    assert assign_cores(8, amount, 1, taken) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_free_cores_stay_together_after_an_allocation(
 def test_a_share_continues_its_whole_devices_if_it_can(
     side: Side, taken: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    assert assign(8, 2, 1, taken, side) == expected
+    assert assign_cores(8, 2, 1, taken, side) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_share_continues_its_whole_devices_if_it_can(
 def test_logical_cores_are_not_separated(
     amount: int, taken: tuple[int, ...], side: Side | None, expected: tuple[int, ...] | None
 ) -> None:
-    assert assign(8, amount, 2, taken, side) == expected
+    assert assign_cores(8, amount, 2, taken, side) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_share_gets_free_cores_if_there_are_enough(data: st.DataObject) -> Non
     taken_units = data.draw(st.sets(st.integers(0, units - 1)))
     taken = {core for unit in taken_units for core in range(unit * logical, (unit + 1) * logical)}
     wanted = data.draw(st.integers(1, units))
-    found = assign(units * logical, wanted * logical, logical, taken, data.draw(st.sampled_from([None, *Side])))
+    found = assign_cores(units * logical, wanted * logical, logical, taken, data.draw(st.sampled_from([None, *Side])))
     assert (found is None) == (wanted > units - len(taken_units))
     if found is not None:
         assert len(set(found)) == len(found) == wanted * logical

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.discover.node_object import NodeApi
+from kubeletplugin.discover.own_node import NodeApi
 from kubeletplugin.ports import KubeError
 from tests.kubeletplugin.fakes import NODE
 from tests.kubeletplugin.test_api_store import GROUP, Server, answering, run, status

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claim_files import ClaimFile, Folder
-from kubeletplugin.discover.processes import OpenDevice, Processes, ProcessUse
+from kubeletplugin.discover.processes import ClaimFile, Folder, OpenDevice, Processes, ProcessUse
 from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 POD = "0a1b2c3d-1111-4222-8333-444455556666"

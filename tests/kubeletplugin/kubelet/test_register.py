@@ -5,9 +5,9 @@ from pathlib import Path
 
 import grpc
 
-from kubeletplugin.gate import KubeletGate
 from kubeletplugin.kubelet.register import Registration, SocketKeeper, UnixServer
 from kubeletplugin.pb import registration_v1_pb2
+from kubeletplugin.publish.gate import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
 
 

@@ -11,7 +11,7 @@ from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import Membership, UltraServer
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.metadata_files import MetadataFiles, container_path
+from kubeletplugin.prepare.metadata import MetadataFiles, container_path
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
 

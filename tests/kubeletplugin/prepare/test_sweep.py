@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claim_files import ClaimFile
-from kubeletplugin.discover.processes import ProcessUse
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.pb import podresources_v1_pb2 as pb
@@ -19,10 +18,9 @@ from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, Unreada
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
-from kubeletplugin.prepare.pod_resources import PodResources
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
-from kubeletplugin.prepare.usage import NodeUsage
+from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kubeletplugin.discover.devices import device_index
+from kubeletplugin.discover.devices import ShareSetting, device_index, shares_cores
 from kubeletplugin.discover.node_facts import NodeFacts, instance_type, node_facts
-from kubeletplugin.discover.sharing import Setting, shares
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
 from neuron.api.nodes import read_node
@@ -396,10 +395,10 @@ def test_the_whole_ultraserver_node_is_not_shared_and_its_devices_can_be(tmp_pat
         ("on", {*CATALOGUE.names()}),
     ],
 )
-def test_the_setting_selects_the_types_that_are_shared(setting: Setting, shared: set[str]) -> None:
-    found = {entry.name for entry in CATALOGUE if shares(setting, entry)}
+def test_the_setting_selects_the_types_that_are_shared(setting: ShareSetting, shared: set[str]) -> None:
+    found = {entry.name for entry in CATALOGUE if shares_cores(setting, entry)}
     large = {entry.name for entry in CATALOGUE if entry.family.startswith("trn") and entry.devices != 1}
     assert found >= shared
     assert found & large == (large if setting == "on" else set())
     assert bool(found) is (setting != "off")
-    assert shares(setting, None) is (setting == "on")
+    assert shares_cores(setting, None) is (setting == "on")

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices
-from kubeletplugin.publish.withholding import Withholding
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, Withholding
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node
 from tests.kubeletplugin.publish.test_publisher import FIRST, publishing

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checks.claims.device_index import DeviceIndex
-from kubeletplugin.discover import sharing
+from kubeletplugin.discover.devices import shares_cores
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.pci import Place
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
@@ -64,7 +64,7 @@ class TestCatalogue:
         hardware = NodeHardware(instance_type, "2.25.4.0", devices, places=places)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
         wanted = []
-        found = NodeDevices(hardware, entry, shares_cores=sharing.shares("auto", entry))
+        found = NodeDevices(hardware, entry, shares_cores=shares_cores("auto", entry))
         for content in desired_slices(facts, found, "1.0.0"):
             read = shapes_of(content.content)
             wanted += [

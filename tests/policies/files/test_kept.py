@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.files.folders import PolicyError
-from policies.files.kept import LARGEST_KEPT, FolderKeeper, KeepError, KeptSet, kept_set, pack, unpack
+from policies.files.folders import LARGEST_KEPT, FolderKeeper, KeepError, KeptSet, PolicyError, kept_set, pack, unpack
 from policies.files.store import PolicyStore, StoreOptions
 from tests.policies.files.test_store import NOW, names, nothing, watched, write
 

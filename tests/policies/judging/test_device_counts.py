@@ -11,10 +11,10 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.judging.device_counts import lncs_of, of_claim, of_pod, read_record
-from policies.judging.knowledge import DeviceKnowledge
-from policies.judging.tally import MOST
-from policies.judging.whole_nodes import ParsingTime, WholeNodes
+from policies.judging.device_counts import of_claim, of_pod, read_record
+from policies.judging.knowledge import DeviceKnowledge, WholeNodes
+from policies.judging.tally import MOST, lncs_of
+from policies.selectors.engine import DeviceSelectors
 from tests.support.timing import assert_below
 
 V1 = "resource.k8s.io/v1"
@@ -141,11 +141,11 @@ def test_one_device_may_be_a_whole_node(expressions: list[str], constraint: str,
 
 def test_selectors_are_parsed_within_a_time() -> None:
     spec = claim(exactly(1, **selecting(f"{KIND} != 'neuron_node' && 'bounded' != ''")))
-    over = ParsingTime(lambda: 1.0, 0.5)
+    over = DeviceSelectors(lambda: 1.0, 0.5)
     found = of_claim(spec, WHOLE_NODES, over)
     assert (found.devices, over.exceeded) == (16, True)
     assert found.unknown == "the selectors of request 'r' take too long to read"
-    enough = ParsingTime(lambda: 0.0, 0.5)
+    enough = DeviceSelectors(lambda: 0.0, 0.5)
     found = of_claim(spec, WHOLE_NODES, enough)
     assert (found.devices, found.unknown, enough.exceeded) == (1, "", False), "a time-out is not remembered"
 
@@ -153,10 +153,10 @@ def test_selectors_are_parsed_within_a_time() -> None:
 def test_only_so_many_selectors_are_parsed_for_the_first_time() -> None:
     texts = [f"{KIND} != 'neuron_node' && '{at}th of several' != ''" for at in range(3)]
     spec = claim(*(exactly(1, **selecting(text)) | {"name": f"r{at}"} for at, text in enumerate(texts)))
-    few = ParsingTime(lambda: 0.0, 0.5, 2)
+    few = DeviceSelectors(lambda: 0.0, 0.5, 2)
     assert (of_claim(spec, WHOLE_NODES, few).unknown != "", few.exceeded) == (True, True)
     # The first two are known now.
-    again = ParsingTime(lambda: 0.0, 0.5, 2)
+    again = DeviceSelectors(lambda: 0.0, 0.5, 2)
     assert (of_claim(spec, WHOLE_NODES, again).unknown, again.exceeded) == ("", False)
 
 

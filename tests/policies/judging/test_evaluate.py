@@ -15,7 +15,7 @@ from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, matching_rules, unjudged
 from policies.judging.subjects import RequestSubject, of_object
 from policies.judging.verdicts import PolicyOutcome, Verdict
-from policies.schema.constraints import MatchResources
+from policies.schema.base import MatchResources
 from tests.policies.files.test_loader import BINDING, VAP
 from tests.policies.policy_files import POD, loaded, policy
 from tests.policies.schema.test_kinds import CONVERSION

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from kubecel_tests.evaluating import value
 from policies.judging.evaluate import evaluate
-from policies.judging.export import NotExportableError, to_vap
-from policies.judging.inline_params import literal
+from policies.judging.export import NotExportableError, literal, to_vap
 from policies.judging.rules import ValidatingRule
 from policies.judging.subjects import of_object
 from tests.policies.policy_files import POD, loaded, policy

@@ -6,7 +6,7 @@ import pytest
 
 from policies.judging.matching import matches, pod_matches, selects
 from policies.judging.subjects import of_object, plural
-from policies.schema.constraints import LabelSelector, MatchResources
+from policies.schema.base import LabelSelector, MatchResources
 from policies.schema.kinds import PodMatch
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}

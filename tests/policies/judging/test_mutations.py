@@ -13,7 +13,7 @@ from policies.judging.evaluate import TakesLongError, TimeLimit
 from policies.judging.explain import explain
 from policies.judging.mutations import Mutated, Mutating
 from policies.judging.subjects import of_object
-from policies.patching.differences import difference
+from policies.patching.json_patch import difference
 from tests.policies.policy_files import POD, loaded, problems
 from tests.support.mutating_policies import CASES, configuration, generated, json_patch, objects, policy
 from tests.webhook.reviews.test_policed import NOW

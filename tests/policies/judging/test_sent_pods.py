@@ -2,8 +2,7 @@
 
 import pytest
 
-from policies.judging.coverage import unsent_by_deny
-from policies.judging.sent_pods import EVERY_POD, pod_conditions
+from policies.judging.coverage import EVERY_POD, pod_conditions, unsent_by_deny
 from tests.policies.policy_files import loaded, policy
 
 CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"

@@ -3,8 +3,8 @@
 import pytest
 
 from policies.files.api_types import ApiTypes
-from policies.judging.policy_set import PolicySet
-from policies.schema.constraints import MatchResources
+from policies.judging.rules import PolicySet
+from policies.schema.base import MatchResources
 from tests.policies.policy_files import loaded, policy
 
 PODS = '{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}'

@@ -16,8 +16,7 @@ from neuron import names
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import of_claim
-from policies.judging.knowledge import DeviceKnowledge
-from policies.judging.whole_nodes import WholeNodes
+from policies.judging.knowledge import DeviceKnowledge, WholeNodes
 
 D = 'device.attributes["neuron.aws.com"]'
 ULTRASERVER = "trn2u.48xlarge"

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.patching.differences import difference
 from policies.patching.json_patch import (
     MISSING,
     MOST_COPIED,
@@ -16,6 +15,7 @@ from policies.patching.json_patch import (
     PatchOperation,
     PatchTestFailedError,
     applied,
+    difference,
     same,
 )
 

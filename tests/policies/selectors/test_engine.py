@@ -17,6 +17,7 @@ from checks.claims.device_index import (
 )
 from neuron.hardware.device_shapes import Version
 from policies.selectors.engine import DeviceSelectors
+from tests.support.clocks import Clock
 from tests.support.validation import TRN2, attribute, on
 
 TYPE, DRIVER_VERSION = "neuron.aws.com/instanceType", "neuron.aws.com/draDriverVersion"
@@ -170,8 +171,10 @@ class TestRefusals:
             DeviceSelectors().compile(expression).evaluate("neuron.aws.com", {"neuron.aws.com/a": "a" * 40_000})
 
     def test_all_selectors_of_an_object_share_a_second(self) -> None:
-        engine = DeviceSelectors(ticking(0.3))
+        clock = Clock()
+        engine = DeviceSelectors(clock)
         for number in range(2):
             engine.compile(f"device.driver == '{number}'")
+            clock.now += 0.6
         with pytest.raises(SelectorUnsupportedError, match="the selectors of this object take too long to check"):
             engine.compile("device.driver == 'x'")

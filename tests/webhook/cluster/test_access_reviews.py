@@ -9,7 +9,7 @@ import pytest
 
 from runtime.api_errors import UnreachableError
 from tests.policies.policy_files import loaded, policy
-from webhook.cluster.access_reviews import AccessReviews
+from webhook.cluster.for_policies import AccessReviews
 
 ASKS = "authorizer.path('/x').check('get').allowed()"
 PROBLEM = (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from policies.files.kept import KeepError, KeptSet, pack, unpack
+from policies.files.folders import KeepError, KeptSet, pack, unpack
 from runtime.api_errors import StatusError, UnreachableError
-from webhook.cluster.kept_policies import ConfigMapKeeper
+from webhook.cluster.for_policies import ConfigMapKeeper
 
 SINCE = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 SHIPPED = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "resourceVersion": "1"}}

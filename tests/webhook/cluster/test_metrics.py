@@ -12,7 +12,7 @@ from runtime.api_transport import Connection
 from runtime.watching import Effects
 from tests.support.fake_api import FakeApi
 from webhook.cluster.events import EventCounters
-from webhook.cluster.metrics import ClusterMetrics
+from webhook.cluster.kube import ClusterMetrics
 from webhook.cluster.templates import TemplateCounters
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from kubernetes.aio.client.configuration import Configuration
 
 from cluster.kinds.replicas import ReplicaStatus, lease_body
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from runtime.api_transport import Connection
 from tests.policies.policy_files import loaded, policy
 from tests.support.fake_api import FakeApi, Object, answer, eventually

@@ -230,6 +230,7 @@ def test_a_body_counts_in_the_memory_budget_until_its_answer(tls_directory: Path
 BUSY = """
 import atexit, sys
 from pathlib import Path
+from runtime import listening
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
 from webhook.server.application import build
@@ -247,10 +248,10 @@ async def main():
     lane = ThreadLane()
     application = build({"/mutate": Slow(lane)}, {}, lifecycle, RequestLimits(BodyReader(1 << 20, 5)),
                         Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)))
-    listener = server.listen("127.0.0.1", 0, "--host", "--port")
+    listener = listening.listen("127.0.0.1", 0, "--host", "--port")
     tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
     running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=0, drain_timeout=1))
-    with server.on_signals(running.stop):
+    with listening.on_signals(running.stop):
         await running.serve(sockets=[listener])
     lane.close()
 

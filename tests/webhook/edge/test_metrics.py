@@ -11,10 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conversion.objects import wire
 from conversion.patches.decision import denied, unchanged
-from runtime.histogram import Histogram
-from runtime.metrics_server import MetricsServer
+from runtime import listening
+from runtime.metrics_server import Histogram, MetricsServer
 from tests.support.loops import Loop
-from webhook.edge import server
 from webhook.edge.metrics import DURATION_BOUNDS, Metrics
 from webhook.edge.reviews import Rendered, render
 
@@ -32,7 +31,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def scrape(metrics: Metrics) -> Iterator[Any]:
-    with MetricsServer(metrics.registry, server.listen("127.0.0.1", 0, "", "")) as serving:
+    with MetricsServer(metrics.registry, listening.listen("127.0.0.1", 0, "", "")) as serving:
 
         def get(path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
             connection = http.client.HTTPConnection(*serving.address, timeout=60)

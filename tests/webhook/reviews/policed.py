@@ -17,7 +17,7 @@ from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from policies.applying.knowledge import ClusterLookups, FindClaims, find_nothing
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.serving import Answering, review
 from tests.support.trainium import trainium

@@ -19,7 +19,7 @@ from tests.support.serving import Answering
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW, policy
-from webhook.cluster.access_reviews import review
+from webhook.cluster.for_policies import review
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from conversion.patches.decision import Decision
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from checks.claims.selectors import judge
+from checks.claims.selectors import Judged, judge
 from neuron.api.claim_specs import Selector
-from policies.selectors.engine import BoundedJudgedSelectors, DeviceSelectors
+from policies.selectors.engine import DeviceSelectors, ExpressionMemory
 from tests.support.validation import INDEX
 from webhook.reviews.effort import Costs, of_selectors, of_unread
 from webhook.reviews.turns import DecisionQueue
@@ -60,7 +60,7 @@ def test_the_estimate_is_not_much_lower_than_the_true_time(expression: str) -> N
 
 
 def test_remembered_selectors_take_no_time() -> None:
-    memory = BoundedJudgedSelectors()
+    memory: ExpressionMemory[Judged] = ExpressionMemory()
     judge(Selector("p", "true"), DeviceSelectors(), INDEX, memory)
     assert of_selectors(["true"], memory) == 0.0
     assert of_selectors(["false", "false"], memory) == of_selectors(["false"], memory) > 0.0

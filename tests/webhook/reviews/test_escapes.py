@@ -10,7 +10,7 @@ import pytest
 from cluster.store import Store
 from neuron.api.claim_reader import read_claim
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import (

@@ -17,7 +17,7 @@ from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.applying.knowledge import find_nothing
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.policies.policy_files import loaded
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod

@@ -11,7 +11,7 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written

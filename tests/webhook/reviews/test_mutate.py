@@ -17,7 +17,7 @@ from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from webhook.reviews.mutate import Mutator

@@ -14,7 +14,7 @@ from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.findings import Finding
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.policies.files.test_claim_templates import policy
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import container, pod

@@ -15,7 +15,7 @@ from conversion.objects import wire
 from policies.applying.knowledge import ClusterLookups
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import (

@@ -18,7 +18,7 @@ from neuron.hardware.instances import Catalogue
 from policies.applying.knowledge import ClusterLookups
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.serving import Answering, review
 from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.policy_requests import POLICIES, RECORD, our_warnings, ours
 
 RECORDED: Final[dict[str, Any]] = json.loads(RECORD.read_text())

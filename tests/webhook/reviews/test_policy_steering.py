@@ -16,7 +16,7 @@ from conversion.patches.decision import Decision, Outcome
 from policies.applying.steering import SteeringRefusedError, find_steering
 from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod

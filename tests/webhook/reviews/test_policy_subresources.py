@@ -9,7 +9,7 @@ from cluster.store import Store
 from conversion.objects import wire
 from policies.applying.subjects import bare_subject, subject_of
 from policies.judging import matching
-from policies.schema.constraints import MatchResources
+from policies.schema.base import MatchResources
 from tests.support.serving import review
 from tests.support.subresources import SUBRESOURCES, Subresource
 from tests.webhook.reviews.test_policed import Bench, policy

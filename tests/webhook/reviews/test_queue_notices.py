@@ -15,7 +15,7 @@ from conversion.objects.queues import ALL_KEYS
 from conversion.patches.decision import Decision
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium

@@ -19,7 +19,7 @@ from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
-from policies.judging.policy_set import PolicySet
+from policies.judging.rules import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium

@@ -18,8 +18,7 @@ from tests.webhook.server.test_certificates import MUTATING, bundles, configurat
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
 from webhook.server.settings import WebhookSettings
-from webhook.serving_certificate.folder import CertificateFolder
-from webhook.serving_certificate.live import LiveCertificate
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 pytestmark = pytest.mark.anyio
 

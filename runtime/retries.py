@@ -1,14 +1,58 @@
-"""What is logged once: a problem until it changes, a key until the process ends, and a line in an interval."""
+"""Work that is repeated, in both programs: the pauses between attempts, and what is logged once.
+
+A problem is logged until it changes, a key until the process ends, and a line of a kind in an interval.
+"""
 
 import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-K = TypeVar("K", bound=Hashable)
+REQUEST_TIMEOUT: Final = 10.0
+"""Seconds for a request to the API server for which no review and no pod waits."""
+RETRY: Final = (1.0, 60.0)
+"""Seconds: the first and the longest pause of a task that fails again and again, and for which nothing waits."""
 
+
+K = TypeVar("K", bound=Hashable)
 MOST_KEYS: Final = 256
 """Keys that are remembered, and so lines in the log: users choose some keys, and may choose thousands."""
+
+
+class Backoff:
+    """The pause after a failure: doubles with each further failure, up to a bound.
+
+    Attributes:
+        failures: since the last success.
+    """
+
+    def __init__(self, first: float, last: float, spread: Callable[[float], float] = float) -> None:
+        """Times are in seconds.
+
+        Args:
+            first: the pause after the first failure.
+            last: the longest pause.
+            spread: makes a pause of the bound for it, so that many clients do not retry together.
+        """
+        self.failures = 0
+        self._first = first
+        self._last = last
+        self._spread = spread
+
+    @property
+    def pause(self) -> float:
+        """The pause after the last failure."""
+        doublings = min(max(self.failures - 1, 0), 32)
+        return self._spread(min(self._first * 2.0**doublings, self._last))
+
+    def failed(self) -> float:
+        """Count a failure; returns the pause after it."""
+        self.failures += 1
+        return self.pause
+
+    def reset(self) -> None:
+        """Begin again with the first pause: the task succeeded."""
+        self.failures = 0
 
 
 class RetryProblem:

@@ -1,18 +1,22 @@
-"""Holds slices back until the kubelet can prepare claims, and again when it does not know the driver any more.
+"""Holds slices back until the kubelet can prepare claims, while it does not know the driver, and beside another driver.
 
 A pod that is scheduled before the kubelet has registered the plugin fails to start, and the kubelet tries again only
-when it looks at the pod again, after 60 to 90 s.
+when it looks at the pod again, after 60 to 90 s. Another driver of our name, such as AWS's, has its slices in the same
+pool: both would replace each other's slices without end, because every change makes the other's generation obsolete.
 """
 
 import asyncio
+import dataclasses
 import logging
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from kubeletplugin.changes import Changing
-from kubeletplugin.clock import Clock
+from kubeletplugin.changes import Changing, Clock
+from kubeletplugin.ports import WAITS
+from kubeletplugin.publish.slices import slice_name
 
-RECENT_SECONDS: Final = 10.0
-"""A kubelet that restarts registers the plugin and deletes its slices in any order, at most so long apart."""
+_MAX_SLICES: Final = 1000
+"""`slice_name` numbers slices with three digits."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +68,8 @@ class KubeletGate(Changing):
 
         A kubelet that has lost the plugin deletes them, too; then it does not register it.
         """
-        now, seconds = self._clock.monotonic(), min(self._bound, RECENT_SECONDS)
-        recent = self._accepted_at is not None and now - self._accepted_at <= RECENT_SECONDS
+        now, seconds = self._clock.monotonic(), min(self._bound, WAITS.recent)
+        recent = self._accepted_at is not None and now - self._accepted_at <= WAITS.recent
         if not recent and not await self._wait(seconds):
             self.lose(
                 f"the node's ResourceSlices were deleted, and the kubelet did not register it within {seconds:g} s"
@@ -84,3 +88,64 @@ class KubeletGate(Changing):
             accepted.cancel()
             timer.cancel()
             await asyncio.gather(accepted, timer, return_exceptions=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Served:
+    """Registration sockets of our driver's name that other processes serve.
+
+    Attributes:
+        names: of all; some may be of other instances of this driver, during an upgrade.
+        other: of those that no instance of this driver makes.
+    """
+
+    names: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+
+
+class OtherDriver(Changing):
+    """Whether another driver of our name publishes on the node.
+
+    Attributes:
+        evidence: what shows it, for people; empty without another driver.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.evidence = ""
+        self._clock = clock
+        self._removed_at = float("-inf")
+        self._left_until = float("-inf")
+
+    def look(self, node: str, slices: Iterable[str], served: Served) -> frozenset[str]:
+        """Decide by the names of the node's slices and by sockets; returns the names of slices that are not ours.
+
+        Slices belong to the Node and outlast their driver. So those of which nobody serves a socket are removed, unless
+        they come back.
+        """
+        ours = _own_names(node)
+        foreign = frozenset(name for name in slices if name not in ours)
+        now = self._clock.monotonic()
+        alive = bool(served.names) or now < self._left_until
+        if foreign and not alive and now - self._removed_at < WAITS.other_stays:
+            alive, self._left_until = True, now + WAITS.other_stays
+        evidence = []
+        if foreign and alive:
+            evidence.append(f"ResourceSlices {', '.join(sorted(foreign)[:3])}")
+        if served.other or evidence:
+            evidence += [f"the registration socket {name}" for name in served.other or served.names]
+        self._tell(" and ".join(evidence))
+        return foreign
+
+    def removed(self) -> None:
+        """Slices of another driver were deleted, because no driver seemed to serve them."""
+        self._removed_at = self._clock.monotonic()
+
+    def _tell(self, evidence: str) -> None:
+        if evidence != self.evidence:
+            self.evidence = evidence
+            self._count_change()
+
+
+def _own_names(node: str) -> Collection[str]:
+    return {slice_name(node, number) for number in range(_MAX_SLICES)}

@@ -1,10 +1,12 @@
-"""Finds keys of labels and annotations that look like one of ours and are none. Pure.
+"""Finds keys of labels and annotations, and names of resources, that look like one of ours and are none. Pure.
 
 Conversion reads a few annotations under `neuron.aws.com/`. A misspelt one, one that is written as a label or below
 `neuron.amazonaws.com/` would be ignored without a word. Other keys of these domains may be those of AWS's own tools, so
 only a key that is close to one of ours is reported.
 """
 
+import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -41,8 +43,6 @@ _KNOWN: Final = frozenset(
         names.ANNOTATION_KARPENTER_SERVES,
     }
 )
-_MOST: Final = 16
-"""Keys of one object that are compared: each comparison takes up to 0.1 ms."""
 _WORDS: Final = {re.sub("[^a-z]", "", key.removeprefix(_DOMAIN)): key for key in SETTINGS}
 _SHORT: Final = {"lnc": names.ANNOTATION_LNC}
 _UNKNOWN: Final = re.compile(
@@ -112,8 +112,32 @@ def _misspelt(keys: Iterable[object], field: str) -> Iterator[tuple[str, str]]:
     """Keys that look like one of ours, with that key. `field`: `labels` or `annotations`."""
     known = _KNOWN if field == "annotations" else _KNOWN - set(SETTINGS)
     ours = [key for key in keys if isinstance(key, str) and key.startswith(_DOMAINS) and key not in known]
-    for key in ours[:_MOST]:
+    for key in ours[:16]:  # Each comparison takes up to 0.1 ms.
         word = re.sub("[^a-z]", "", key.partition("/")[2].lower())
         close = _SHORT.get(word) or _WORDS.get(closest_word(word, _WORDS))
         if close:
             yield key, close
+
+
+_LOCAL: Final = {name.rpartition("/")[2]: name for name in names.LEGACY_RESOURCES}
+_DOMAIN_WORDS: Final = ("aws", "amazon")
+_OTHER: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
+_SIMILARITY: Final = 0.82
+"""`neruon` has 0.83; `neuron-trn2`, a name that an administrator may have given to a DeviceClass, has 0.75."""
+
+
+def meant(name: str) -> str:
+    """The legacy resource that a name such as `aws.amazon.com/neurons` means; empty for one of them, and for others."""
+    if name in names.LEGACY_RESOURCES or len(name) > 128:
+        return ""
+    return _closest(name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _closest(name: str) -> str:
+    """Remembered, because most pods have the same few names, and a comparison takes up to 0.1 ms."""
+    domain, _, local = name.lower().rpartition("/")
+    if domain and not any(word in domain for word in _DOMAIN_WORDS):
+        return ""
+    close = difflib.get_close_matches(_OTHER.sub("", local), _LOCAL, n=1, cutoff=_SIMILARITY)
+    return _LOCAL[close[0]] if close else ""

@@ -1,28 +1,29 @@
-"""Reports states of the node: who else offers its devices, a lost registration, and what its checks found.
+"""Reports states of the node: who else offers its devices, a lost registration, what its checks found, kept devices.
 
 Each is told by a metric, a line in the log and an Event about the Node.
 """
 
 import dataclasses
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import Gauge
 
-from kubeletplugin.changes import Changing, report_changes
+from kubeletplugin.changes import Changing, Clock, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
 from kubeletplugin.checks.table import Grade
-from kubeletplugin.clock import Clock
-from kubeletplugin.discover.node_events import node_event
-from kubeletplugin.discover.own_node import NodeState, OwnNode
-from kubeletplugin.gate import KubeletGate
+from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.own_node import EVENT_NAMESPACE, NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject, KubeError, timestamp
+from kubeletplugin.prepare.usage import Hold, Holds
+from kubeletplugin.publish.gate import KubeletGate, OtherDriver
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
-from kubeletplugin.publish.other_driver import OtherDriver
 from neuron import names
 
+COMPONENT: Final = "neuron-dra-kubelet-plugin"
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 OTHER: Final = "OtherDriverActive"
@@ -32,23 +33,56 @@ REGISTERED: Final = "RegistrationBack"
 CHECK_FAILED: Final = "NodeCheckFailed"
 CHECK_NOTE: Final = "NodeCheckNote"
 CHECKS_WELL: Final = "NodeChecksWell"
-
 OTHER_GONE: Final = "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices."
 REGISTERED_AGAIN: Final = "The kubelet has registered this driver: its devices are published."
 ALL_WELL: Final = "The checks of this node find no fault any more."
-
-
 _HELD: Final = {
     Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
     Guard.WITHHOLD: "this driver publishes no device",
     Guard.OFF: "both may give a device to different pods, because the guard of this driver is off",
 }
+KEPT: Final = "DeviceKept"
+FREED: Final = "KeptDeviceFree"
 
 _log = logging.getLogger(__name__)
 
 
-def event(state: NodeState, guard: Guard, now: float) -> JsonObject:
-    """The Event about the Node's present state."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a state, or of its end.
+
+    Attributes:
+        reason: of the Event.
+        message: of Event and log.
+        warning: whether an administrator has to act.
+    """
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def node_event(facts: NodeFacts, said: Said, now: float) -> JsonObject:
+    """An Event about the Node; `now` is in seconds since the epoch."""
+    time = timestamp(now)
+    name = facts.name
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[: 253 - 17]}.{secrets.token_hex(8)}", "namespace": EVENT_NAMESPACE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": facts.uid},
+        "reason": said.reason,
+        "message": said.message[:1024],  # the API server accepts no more
+        "type": "Warning" if said.warning else "Normal",
+        "source": {"component": COMPONENT, "host": name},
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }
+
+
+def device_plugin(state: NodeState, guard: Guard) -> Said:
+    """What is said of a device plugin on the node, or of its end."""
     present = bool(state.legacy)
     shown = ", ".join(f"{resource}: {amount}" for resource, amount in state.legacy.items())
     if present:
@@ -58,7 +92,7 @@ def event(state: NodeState, guard: Guard, now: float) -> JsonObject:
         )
     else:
         message = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
-    return node_event(state.facts, APPEARED if present else LEFT, message, now, warning=present)
+    return Said(APPEARED if present else LEFT, message, warning=present)
 
 
 class OwnerReporter:
@@ -84,30 +118,16 @@ class OwnerReporter:
         if present is self._reported:
             self._metrics.worked("events")
             return True
-        body = event(state, self._guard, self._clock.now())
         _log.log(
             logging.WARNING if present else logging.INFO,
             "device plugin on the node" if present else "device plugin gone",
             extra={"node": state.facts.name, "allocatable": dict(state.legacy)},
         )
-        if await _written(self._node, body, self._metrics):
-            self._reported = present
-        return self._reported is present
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Said:
-    """What is said of a state, or of its end.
-
-    Attributes:
-        reason: of the Event.
-        message: of Event and log.
-        warning: whether an administrator has to act.
-    """
-
-    reason: str
-    message: str
-    warning: bool = False
+        if not await _written(self._node, device_plugin(state, self._guard), self._clock, self._metrics):
+            return False
+        self._reported = present
+        self._metrics.worked("events")
+        return True
 
 
 class StateReporter:
@@ -148,14 +168,10 @@ class StateReporter:
             return True
         told = said or self._ended
         _log.log(logging.WARNING if told.warning else logging.INFO, "node reported", extra={"reason": told.message})
-        try:
-            state = self._node.state or await self._node.read()
-        except KubeError as error:
-            return _unwritten(error, self._metrics)
-        body = node_event(state.facts, told.reason, told.message, self._clock.now(), warning=told.warning)
-        if not await _written(self._node, body, self._metrics):
+        if not await _written(self._node, told, self._clock, self._metrics):
             return False
         self._reported = said
+        self._metrics.worked("events")
         return True
 
 
@@ -190,17 +206,71 @@ def node_checks(checks: NodeChecks) -> Said | None:
     return Said(CHECK_FAILED if wrong else CHECK_NOTE, event_text(faults), warning=wrong)
 
 
-async def _written(node: OwnNode, body: JsonObject, metrics: PluginMetrics) -> bool:
+async def _written(node: OwnNode, said: Said, clock: Clock, metrics: PluginMetrics) -> bool:
     """Write an Event about the Node; whether it is written. A failure is counted and logged."""
     try:
-        await node.store.report(body)
+        state = node.state or await node.read()
+        await node.store.report(node_event(state.facts, said, clock.now()))
     except KubeError as error:
-        return _unwritten(error, metrics)
-    metrics.worked("events")
+        metrics.failed("events")
+        _log.warning("the event cannot be written", extra={"error": str(error)})
+        return False
     return True
 
 
-def _unwritten(error: KubeError, metrics: PluginMetrics) -> bool:
-    metrics.failed("events")
-    _log.warning("the event cannot be written", extra={"error": str(error)})
-    return False
+class HoldReporter:
+    """Reports until cancelled. A claim is reported again if it becomes known, or unknown, that it is in use."""
+
+    def __init__(self, holds: Holds, node: OwnNode, *, clock: Clock, metrics: PluginMetrics) -> None:
+        self._holds = holds
+        self._node = node
+        self._clock = clock
+        self._metrics = metrics
+        self._reported: dict[str, Hold] = {}
+
+    async def run(self) -> None:
+        """Report until cancelled. An Event that cannot be written is tried again while it is true."""
+        await report_changes(self._holds, self.report, self._clock)
+
+    async def report(self) -> bool:
+        """Report every difference once; returns whether nothing is left to report."""
+        kept = {uid: hold for uid, hold in self._holds.claims.items() if hold.use is not None}
+        for known, series in ((True, "in-use"), (False, "unknown")):
+            number = sum(hold.use is not None and hold.use.known is known for hold in kept.values())
+            self._metrics.kept_claims.labels(series).set(number)
+        self._metrics.held_devices.set(len(self._holds.indices))
+        complete = True
+        for uid, hold in kept.items():
+            before = self._reported.get(uid)
+            if before is None or _kind(before) != _kind(hold):
+                complete &= await self._tell(uid, hold, freed=False)
+        # Not those that the next search releases: they are held until then.
+        for uid in self._reported.keys() - self._holds.claims.keys():
+            complete &= await self._tell(uid, self._reported[uid], freed=True)
+        if complete:
+            self._metrics.worked("events")
+        return complete
+
+    async def _tell(self, uid: str, hold: Hold, *, freed: bool) -> bool:
+        devices = ", ".join(device.device for device in hold.claim.devices if not device.admin_access) or "no device"
+        if freed:
+            message = f"ResourceClaim {hold.claim}, which {hold.claim.ended}, was released: {devices}."
+            _log.info("kept claim released", extra={"claim": str(hold.claim)})
+        else:
+            message = (
+                f"ResourceClaim {hold.claim} {hold.claim.ended}, and its devices stay with it ({devices}): {hold.why}. "
+                "No other claim gets them until no process has them."
+            )
+            _log.warning("claim kept", extra={"claim": str(hold.claim), "reason": hold.why})
+        said = Said(FREED if freed else KEPT, message, warning=not freed)
+        if not await _written(self._node, said, self._clock, self._metrics):
+            return False
+        if freed:
+            del self._reported[uid]
+        else:
+            self._reported[uid] = hold
+        return True
+
+
+def _kind(hold: Hold) -> bool:
+    return hold.use is not None and hold.use.known

@@ -1,1 +1,0 @@
-"""Names that are misspelt, or are not read."""

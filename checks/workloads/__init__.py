@@ -1,1 +1,0 @@
-"""Checks of workloads that have fields for Neuron devices or claims, and of DeviceTaintRules."""
