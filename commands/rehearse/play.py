@@ -28,11 +28,12 @@ from commands.rehearse.model import (
 )
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.report.model import Devices
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.judging.matching import selects
 from policies.schema.base import LabelSelector
+from runtime.text import counted
 
 POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 _FAILS: Final = Reason(

@@ -10,12 +10,12 @@ from typing import Final
 import orjson
 from msgspec import structs
 
-from commands.map import style
+from commands.map import drawing
 from commands.rehearse import render_text as tables
 from commands.rehearse.model import NodeShot, Rehearsal, Step
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.tables import names
-from commands.status.lines import counted
+from runtime.text import counted
 
 _PACKAGE: Final = "commands.rehearse"
 _MOST_WAITING: Final = 200
@@ -26,7 +26,7 @@ def as_html(rehearsal: Rehearsal) -> str:
     """The page."""
     title, made = f"Rehearsal of {rehearsal.origin}", f"{rehearsal.made}, neuron-dra {rehearsal.version}"
     # The report's page has other colours of the same names.
-    own = style.scoped("#play") + asset("page.css", _PACKAGE)
+    own = drawing.scoped("#play") + asset("page.css", _PACKAGE)
     data = orjson.dumps(_data(rehearsal)) if rehearsal.shots else b"{}"
     skip = ("steps", "Skip to the steps")
     return whole_page(title, made, skip, _main(rehearsal), asset("page.js", _PACKAGE), own, data)

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from commands.cli.main import main
-from commands.prune.decide import read_generated
+from commands.prune.reads import read_generated
 from neuron.api.fields import mapping
 from policies.files.loader import load
 from tests.policies.files.test_claim_templates import policy

@@ -7,11 +7,10 @@ import jsonpatch
 import yaml
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from commands.explain.cluster_view import live_manifest
 from commands.explain.explaining import Chosen, Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.installation import Installation
-from commands.explain.reads import Live, StoredPod
+from commands.explain.reads import Live, StoredPod, live_manifest
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
 from commands.objects.notices import ManifestSource

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.explain.cluster_view import live_manifest
+from commands.explain.reads import live_manifest
 from conversion.findings.obstacles import workloads_of
 from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from commands.cluster.discovery import served_kinds
+from commands.cluster.reader import served_kinds
 from runtime.api_errors import ApiAnswerError
 from runtime.api_server import Resource
 

@@ -15,7 +15,7 @@ from commands.devices.allocator_inputs import (
     read_demand,
     result_of,
 )
-from commands.explain.verdicts import Block
+from commands.explain.explanation import Block
 from neuron import names
 from neuron.allocator.search import AllocatorDevice, AllocatorResult
 from neuron.api import stored_claims

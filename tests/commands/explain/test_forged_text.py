@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commands.explain.explanation import Explanation
-from commands.explain.prepare_errors import prepare_failure
+from commands.explain.node_steps import prepare_failure
 from neuron.codes import CODES
 from runtime.terminal import Style
 from tests.commands.explain.rendered import as_json, as_text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commands.cluster.reader import Unseen
-from commands.explain.verdicts import Block, NodeVerdict, grouped
+from commands.explain.explanation import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.containers import Ask, Role
