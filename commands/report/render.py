@@ -12,7 +12,7 @@ from commands.report.render_json import as_json, document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
 from commands.validate.check_files import Located
-from commands.validate.sarif import sarif_log
+from commands.validate.output import sarif_log
 from neuron.findings import Finding, Severity
 from runtime.console import json_text
 from runtime.terminal import Style

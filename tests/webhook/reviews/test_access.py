@@ -20,10 +20,10 @@ from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.cluster.for_policies import review
-from webhook.reviews.access import LONGEST, MOST
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.policy_requests import LONGEST, MOST
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Lane, caller_waits
 from webhook.server.standalone import MemoryTemplates

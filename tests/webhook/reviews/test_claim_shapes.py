@@ -26,7 +26,7 @@ from tests.support.validation import (
     validator,
 )
 from webhook.reviews import validate
-from webhook.reviews.claim_shapes import shape_of
+from webhook.reviews.claim_reading import shape_of
 from webhook.reviews.validate import Validator
 
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])

@@ -18,8 +18,8 @@ from policies.judging.rules import PolicySet
 from tests.policies.files.test_claim_templates import template_policy
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
-from webhook.reviews.early_templates import EarlyTemplates
 from webhook.reviews.reviewer import first_step
+from webhook.reviews.workloads import EarlyTemplates
 
 MATCH = "  match: {namespaces: [team-*], conditions: [{name: c, expression: CONDITION}]}\n"
 VERSION = "neuron.aws.com/template-version"
