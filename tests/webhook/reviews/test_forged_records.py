@@ -100,7 +100,7 @@ def plain(manifest: Any) -> Any:
 
 def validated(manifest: Any, policies: PolicySet, templates: Mapping[str, ClaimSpec], **fields: Any) -> Decision:
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
-    steer = PolicySteer(policies, cluster)
+    steer = PolicySteer(policies, cluster, lambda: 0.0)
     bounds = ClaimBounds(steer, find_nothing, Inline(), Sources.of(CLASS, policies))
     binds = any(rule.spec.binds_claims for rule in policies.conversions)
     inner = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds if binds else None)

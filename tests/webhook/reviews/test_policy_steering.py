@@ -159,7 +159,7 @@ def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
     found = policies_of_kinds(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
         find_steering(found, of_object(pod()), time.monotonic)
-    steer = PolicySteer(found, Store())
+    steer = PolicySteer(found, Store(), lambda: 0.0)
     with pytest.raises(SteeringRefusedError):
         steer(request(pod()))
     assert steer.of_template(pod(), "team-a") == NO_STEERING
@@ -230,7 +230,7 @@ def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome
 
 def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> Decision:
     cluster = Store()
-    steer = PolicySteer(found, cluster).of_template
+    steer = PolicySteer(found, cluster, lambda: 0.0).of_template
     validator = Validator(trainium(), found.catalogue, cluster, steer, policies=found)
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))
 

@@ -195,7 +195,7 @@ def test_a_template_that_cannot_be_read_is_a_difference() -> None:
 def test_templates_are_not_checked_without_a_cluster() -> None:
     backend, options = StandaloneBackend(), trainium()
     checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
-    steer = PolicySteer(POLICIES, backend.view)
+    steer = PolicySteer(POLICIES, backend.view, lambda: 0.0)
     decision = reviewed(
         Mutator(options, POLICIES.catalogue, backend.view, backend.templates, steer, checks=checks), WHOLE
     )
@@ -263,7 +263,7 @@ def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
 
 
 def validated(manifest: Any, cluster: FakeClaims, policies: PolicySet = POLICIES, **fields: Any) -> Decision:
-    steer = PolicySteer(policies, cluster).of_template
+    steer = PolicySteer(policies, cluster, lambda: 0.0).of_template
     return asyncio.run(Validator(trainium(), policies.catalogue, cluster, steer).review(request(manifest, **fields)))
 
 
