@@ -5,8 +5,8 @@ import enum
 from collections.abc import Iterator
 
 from commands.devices.devices import NodeMap
+from neuron.hardware.connections import TORUS_WIDTH
 from neuron.hardware.instances import Topology
-from neuron.hardware.links import TORUS_WIDTH
 
 _LONGEST_ROW = 8
 _MOST_SLOTS = 64
