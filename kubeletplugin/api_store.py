@@ -11,20 +11,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.ports import JsonObject, KubeError, SliceEvent, UnreadableObjectError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime import raw_objects
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
 from runtime.api_server import APPLY, JSON, RESOURCE_GROUP, Collection, Resource, kubernetes_version, served_versions
 from runtime.api_transport import Connection, load_configuration
+from runtime.retries import REQUEST_TIMEOUT
 from runtime.text import cited
 from runtime.watching import Timing, Watching
 
 _SLICE: Final = "ResourceSlice"
-_REQUEST_SECONDS: Final = 10.0
-_WATCH_SECONDS: Final = 200.0
-"""Of the shortest watch; jitter adds up to the same. After each watch the publisher asks again what the cluster can."""
 _PAGE: Final = 500
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
 
@@ -111,7 +109,7 @@ class ApiStore:
     async def kubernetes(self) -> str:
         """The version of the API server, such as `v1.36.2`; empty if it does not say."""
         with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
-            return await kubernetes_version(self._connection, _REQUEST_SECONDS)
+            return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
 
     # --- slices -------------------------------------------------------------------------------------------
 
@@ -177,7 +175,7 @@ class ApiStore:
         """A resource of Dynamic Resource Allocation in the best version that the cluster serves."""
         if self._version is None:
             with _kube_errors(f"The versions of {RESOURCE_GROUP} cannot be read", RESOURCE_GROUP):
-                served = await served_versions(self._connection, _REQUEST_SECONDS)
+                served = await served_versions(self._connection, REQUEST_TIMEOUT)
             self._version = next((version for version in VERSIONS if version in served), None)
             if self._version is None:
                 listed = ", ".join(sorted(served)) or "none"
@@ -189,7 +187,7 @@ class ApiStore:
 
     def watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
         """Lists and watches of a collection, for `list` and `events`."""
-        timing = Timing(list_timeout=_REQUEST_SECONDS, watch_timeout=_WATCH_SECONDS)
+        timing = Timing(list_timeout=REQUEST_TIMEOUT, watch_timeout=WAITS.watch)
         return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
     async def list(self, watching: Watching, kind: str) -> list[JsonObject]:
@@ -241,7 +239,7 @@ class ApiStore:
         """The object that the API server answers. Raises KubeError."""
         with _kube_errors(f"The API server did not answer {method} {path}", path):
             content = await self._connection.request(
-                method, path, timeout=_REQUEST_SECONDS, query=query, body=body, content_type=content_type
+                method, path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=content_type
             )
         try:
             answer = json.loads(content)

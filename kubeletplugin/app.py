@@ -54,7 +54,7 @@ from kubeletplugin.node_events import (
     node_checks,
     other_driver,
 )
-from kubeletplugin.ports import JsonObject
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.decide import NodeView
@@ -76,12 +76,6 @@ from runtime.api_errors import ClusterUnavailableError
 from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-_GRACE_SECONDS: Final = 5.0
-_DEREGISTRATION_SECONDS: Final = 1.5
-"""The kubelet looks once a second for registration sockets that have gone, and calls the plugin until then."""
-_PLACED_SECONDS: Final = 1.0
-"""For pods that the scheduler places here before it sees that the slices are withdrawn: the kubelet prepares them."""
 
 _log = logging.getLogger(__name__)
 
@@ -215,7 +209,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         if not (await asyncio.to_thread(sockets)).names:
             await publisher.withdraw()
             if gate.registered:
-                await clock.sleep(_PLACED_SECONDS)
+                await clock.sleep(WAITS.placed)
         await driver.finish_calls()
 
 
@@ -352,13 +346,13 @@ async def _serving(server: UnixServer) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await server.stop(_GRACE_SECONDS)
+        await server.stop(WAITS.grace)
 
 
 async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
     """Serve until the kubelet knows that this instance ends: a pod whose call fails waits up to 90 s for the next."""
     if gate.registered:
-        await clock.sleep(_DEREGISTRATION_SECONDS)
+        await clock.sleep(WAITS.deregistered)
 
 
 @contextlib.asynccontextmanager

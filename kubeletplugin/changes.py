@@ -6,15 +6,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from kubeletplugin.ports import KubeError
-from runtime.retries import Backoff
+from kubeletplugin.ports import WAITS, KubeError
+from runtime.retries import RETRY, Backoff
 
-SPREAD: Final = 5.0
-"""Seconds. A server that ends cuts the watches of all nodes at once; they come back within this time, not together."""
-QUIET: Final = 60.0
-"""Seconds after which a task looks again without a change, and a write is not a repetition of the last one."""
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
 _FIRST_PAUSE: Final = 0.2
 _LAST_PAUSE: Final = 30.0
 
@@ -93,7 +87,7 @@ async def repeat(
         session: returns when its watch ends.
         failed: called with the error that ended a session.
         pauses: the first and the longest pause after a short session; longer if the API server asks for it.
-        long: seconds; a session that took longer is followed by the next one within `SPREAD`.
+        long: seconds; a session that took longer is followed by the next one within `WAITS.spread`.
         clock: for the pauses.
         jitter: makes a random number between two: the sessions of many nodes are spread over time.
     """
@@ -107,7 +101,7 @@ async def repeat(
             await failed(error)
         if clock.monotonic() - start > long:
             backoff.reset()
-            pause = max(pause, jitter(0.0, SPREAD))
+            pause = max(pause, jitter(0.0, WAITS.spread))
         else:
             pause = max(pause, backoff.failed())
         await clock.sleep(pause)
@@ -115,12 +109,12 @@ async def repeat(
 
 async def report_changes(source: Changing, report: Callable[[], Awaitable[bool]], clock: Clock) -> None:
     """Call `report` at each change of a source until cancelled, and again while it returns False."""
-    backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
+    backoff = Backoff(*RETRY)
     while True:
         generation = source.generation
         if await report():
             backoff.reset()
-            await source.wait(generation, QUIET)
+            await source.wait(generation, WAITS.quiet)
         else:
             await clock.sleep(backoff.failed())
 
@@ -136,7 +130,7 @@ class WritePause:
     async def sleep(self) -> None:
         """Wait after a write."""
         now = self._clock.monotonic()
-        if now - self._last_write > QUIET:
+        if now - self._last_write > WAITS.quiet:
             self._backoff.reset()
         self._last_write = now
         await self._clock.sleep(self._backoff.failed())

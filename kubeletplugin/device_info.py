@@ -8,22 +8,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
 
 from kubeletplugin.changes import Clock
 from kubeletplugin.discover.core_use import CoresUse, CoreUse
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name, physical_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import NoKubeletError, Usage, UsedDevice
-
-INTERVAL: Final = 15.0
-"""Seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +99,7 @@ class DeviceInfo:
         """Refresh at intervals until cancelled."""
         while True:
             await self.refresh()
-            await self._clock.sleep(INTERVAL)
+            await self._clock.sleep(WAITS.look)
 
     async def refresh(self) -> None:
         """Read prepared claims and the kubelet's pods. What cannot be read now keeps its last series."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 _TEMPORARY: Final = ".tmp"
-_POLL_SECONDS: Final = 0.01
 
 
 class DiskFiles:
@@ -117,7 +116,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"Another instance of the driver has held {path} for {timeout:g} s.")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.01)
         yield
     finally:
         os.close(descriptor)

@@ -24,10 +24,6 @@ from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
 from neuron import names
 
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
-LONGEST_MESSAGE: Final = 1024
-"""Characters that the API server accepts."""
-
-_LONGEST_NAME: Final = 253
 APPEARED: Final = "DevicePluginActive"
 LEFT: Final = "DevicePluginGone"
 OTHER: Final = "OtherDriverActive"
@@ -73,10 +69,10 @@ def node_event(facts: NodeFacts, said: Said, now: float) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[: _LONGEST_NAME - 17]}.{secrets.token_hex(8)}", "namespace": EVENT_NAMESPACE},
+        "metadata": {"name": f"{name[: 253 - 17]}.{secrets.token_hex(8)}", "namespace": EVENT_NAMESPACE},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": facts.uid},
         "reason": said.reason,
-        "message": said.message[:LONGEST_MESSAGE],
+        "message": said.message[:1024],  # the API server accepts no more
         "type": "Warning" if said.warning else "Normal",
         "source": {"component": COMPONENT, "host": name},
         "firstTimestamp": time,

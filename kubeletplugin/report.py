@@ -34,11 +34,9 @@ from kubeletplugin.settings import DriverSettings
 from runtime.api_errors import ClusterUnavailableError
 
 _MOST_FILES: Final = 4000
-_LONGEST_FILE: Final = 200
 _DEEPEST: Final = 6
 _HIDDEN: Final = frozenset({"serial_number"})
 _NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
-_SECOND_LOOK: Final = 1.0
 
 
 async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
@@ -76,7 +74,7 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
         looks = ContainerLooks(claims, read_claim, usage, processes, settings.proc_root)
         reader = NodeReader(roots, monitor, lambda: node, looks, processes)
         readings = await reader.now(await reader.files(emulated=settings.emulate is not None))
-        await clock.sleep(_SECOND_LOOK)  # what lacks its devices is looked at twice
+        await clock.sleep(1.0)  # what lacks its devices is looked at twice
         readings = await reader.now(readings)
     return readings, judge(readings)
 
@@ -161,6 +159,6 @@ def _beginning(path: Path) -> str:
         return "not readable"
     try:
         with path.open("rb") as file:
-            return file.read(_LONGEST_FILE).decode(errors="replace").strip()
+            return file.read(200).decode(errors="replace").strip()
     except OSError as error:
         return f"cannot be read: {error.strerror}"

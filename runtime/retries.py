@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-_MOST_DOUBLINGS: Final = 32
+REQUEST_TIMEOUT: Final = 10.0
+"""Seconds for a request to the API server for which no review and no pod waits."""
+RETRY: Final = (1.0, 60.0)
+"""Seconds: the first and the longest pause of a task that fails again and again, and for which nothing waits."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -39,7 +42,7 @@ class Backoff:
     @property
     def pause(self) -> float:
         """The pause after the last failure."""
-        doublings = min(max(self.failures - 1, 0), _MOST_DOUBLINGS)
+        doublings = min(max(self.failures - 1, 0), 32)
         return self._spread(min(self._first * 2.0**doublings, self._last))
 
     def failed(self) -> float:

@@ -20,7 +20,7 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.discover.processes import ContainerProcess, Processes
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.usage import Usage, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
@@ -31,13 +31,7 @@ _Key = tuple[str, str, str]
 """UID of the claim, `namespace/name` of the pod, name of the container."""
 
 
-INTERVAL: Final = 15.0
-"""Seconds between two looks at containers."""
-FILES_SECONDS: Final = 600.0
-"""Seconds after which files are read again, if the hardware did not change."""
 _FAULTS: Final = (Grade.WRONG, Grade.NOTE)
-_LONGEST_NOTE: Final = 200
-
 _log = logging.getLogger(__name__)
 
 
@@ -202,16 +196,12 @@ class NodeChecks(Changing):
         """Check at intervals until cancelled."""
         while True:
             await self.look()
-            await self._clock.sleep(INTERVAL)
+            await self._clock.sleep(WAITS.look)
 
     async def look(self) -> None:
         """Check once."""
         count, now = await self._prepared(), self._clock.monotonic()
-        if (
-            self._readings is None
-            or self._generation != self._monitor.generation
-            or now - self._read_at > FILES_SECONDS
-        ):
+        if self._readings is None or self._generation != self._monitor.generation or now - self._read_at > WAITS.files:
             self._readings, self._read_at = await self._reader.files(emulated=self._emulated), now
             self._generation = self._monitor.generation
         elif count != self._count:
@@ -244,7 +234,7 @@ class NodeChecks(Changing):
 def note(findings: Iterable[NodeFinding]) -> str:
     """The annotation of the first slice: the faults as JSON; empty without any."""
     told = [
-        {"check": each.check, "result": each.result.value, "found": short(each.found, _LONGEST_NOTE)}
+        {"check": each.check, "result": each.result.value, "found": short(each.found, 200)}
         for each in findings
         if each.result in _FAULTS
     ]

@@ -26,7 +26,6 @@ TEST_FILE: Final = f".{names.DRIVER}-claim_check.tmp"
 
 _HUGE: Final = re.compile(r"hugepages-([0-9]+)kB", re.ASCII)
 _LABEL: Final = "security.selinux"
-_LONGEST: Final = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,8 +267,6 @@ def _interfaces(directory: Path) -> Iterator[Interface]:
 def _huge_pages(directory: Path) -> Iterator[tuple[int, tuple[int, int]]]:
     for name in _names(directory, "hugepages-"):
         size = _HUGE.fullmatch(name)
-        numbers = [
-            (sysfs.text(directory / name / each) or "")[:_LONGEST] for each in ("nr_hugepages", "free_hugepages")
-        ]
+        numbers = [(sysfs.text(directory / name / each) or "")[:256] for each in ("nr_hugepages", "free_hugepages")]
         if size and all(each.isdecimal() for each in numbers):
             yield int(size[1]), (int(numbers[0]), int(numbers[1]))

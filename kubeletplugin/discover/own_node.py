@@ -23,9 +23,6 @@ EVENT_NAMESPACE: Final = "default"
 """Namespace of Events about Nodes, which have no namespace."""
 
 
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 10.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -130,8 +127,8 @@ class OwnNode(Changing):
 
     async def run(self) -> None:
         """Follow the Node until cancelled."""
-        pauses = _FIRST_RETRY, _LAST_RETRY
-        await repeat(self._follow, self._failed, pauses, _LAST_RETRY, self._clock, self._jitter)
+        # Not RETRY: while a device plugin is on the node, this is how long its devices may stay offered to claims.
+        await repeat(self._follow, self._failed, (1.0, 10.0), 10.0, self._clock, self._jitter)
 
     async def _follow(self) -> None:
         async for body in self.store.follow():

@@ -23,7 +23,6 @@ NEURON_FUNCTIONS: Final = frozenset(
 
 _ROOT: Final = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", re.ASCII)
 _FUNCTION: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
-_LONGEST: Final = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +84,6 @@ def _place(function: Path) -> Place:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_LONGEST).decode("ascii", "replace").strip()
+            return file.read(64).decode("ascii", "replace").strip()
     except OSError:
         return ""

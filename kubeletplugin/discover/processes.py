@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kubeletplugin.discover.sysfs import DEVICE_NAME
-from kubeletplugin.ports import NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import WAITS, NoProcessesError, UsageUnknownError
 
 SUFFIX: Final = ".json"
 _PART: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)
@@ -30,8 +30,6 @@ _OWN_MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 _T = TypeVar("_T")
-LONGEST_SCAN: Final = 10.0
-"""Seconds."""
 _OF_THE_HOST: Final = frozenset({"kthreadd", "kubelet"})
 """Names of processes of which a host has at least one; a container sees its own processes only."""
 _POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
@@ -41,8 +39,6 @@ _CONTAINER: Final = re.compile(r"/pods/([0-9a-f-]{32,36})/containers/([a-z0-9-]{
 """The kubelet mounts a file of this path into each container for its termination message."""
 _WAITS: Final = re.compile(r"^State:\s*D", re.MULTILINE)
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
-_LONGEST_ENVIRONMENT: Final = 1 << 20
-"""Bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,7 +182,7 @@ class ProcessUse:
 class Processes:
     """The processes of the node."""
 
-    def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = LONGEST_SCAN) -> None:
+    def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = WAITS.scan) -> None:
         """A scan ends after `seconds` without an answer. `dev_root` is the host's directory of device nodes."""
         self._root = proc_root
         self._dev = dev_root
@@ -327,7 +323,7 @@ class _Scan:
             return {}
         try:
             with (self._root / pid / "environ").open("rb") as file:
-                entries = file.read(_LONGEST_ENVIRONMENT).decode(errors="replace").split("\0")
+                entries = file.read(1 << 20).decode(errors="replace").split("\0")
         except OSError:
             return {}
         pairs = (entry.partition("=") for entry in entries if entry.startswith("NEURON_"))

@@ -22,6 +22,7 @@ import grpc
 from kubeletplugin.changes import Clock
 from kubeletplugin.kubelet.service import SERVICES, unary
 from kubeletplugin.pb import dra_v1_pb2, health_v1_pb2, registration_v1_pb2
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.gate import KubeletGate, Served
 from kubeletplugin.publish.offer import DEVICES, NODE
 from neuron import names
@@ -31,19 +32,10 @@ _SERVICE: Final = "pluginregistration.Registration"
 _PLUGIN_TYPE: Final = "DRAPlugin"
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
-_CONNECT_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 2.0
-"""Between two looks at the sockets."""
-_RENEW_GRACE: Final = 1.0
-_FIRST_RENEWAL: Final = 5.0
-_LAST_RENEWAL: Final = 60.0
-
 _HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 _READINESS: Final = "readiness"
 _OFFERS: Final = {f"{_READINESS}/devices": DEVICES, f"{_READINESS}/node": NODE}
 _NAMES: Final = frozenset({"", "liveness", _READINESS, *_OFFERS})
-_PROBE_SECONDS: Final = 3.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +108,7 @@ def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:
 
 def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_CONNECT_SECONDS)
+        client.settimeout(1.0)
         try:
             client.connect(str(path))
         except OSError as error:
@@ -170,7 +162,7 @@ class UnixServer:
             self._server = before
             raise
         if before is not None:
-            await before.stop(_RENEW_GRACE)
+            await before.stop(1.0)
 
     async def stop(self, grace: float) -> None:
         """Remove the socket, so that the kubelet stops calling it, and let calls finish for `grace` seconds."""
@@ -193,13 +185,13 @@ class SocketKeeper:
         self._registration = registration
         self._gate = gate
         self._clock = clock
-        self._pause = Backoff(_FIRST_RENEWAL, _LAST_RENEWAL)
+        self._pause = Backoff(WAITS.first_renewal, WAITS.last_renewal)
         self._not_before = float("-inf")
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(WAITS.sockets_look)
             await self.look()
 
     async def look(self) -> None:
@@ -299,7 +291,7 @@ class Prober:
             async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
                 call: Any = channel.unary_unary(method, request_serializer=lambda message: message.SerializeToString())
                 try:
-                    await call(request, timeout=_PROBE_SECONDS)
+                    await call(request, timeout=WAITS.probe)
                 except grpc.aio.AioRpcError:
                     return False
         return True

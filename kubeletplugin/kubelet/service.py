@@ -12,18 +12,14 @@ import grpc
 from kubeletplugin.changes import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2
-from kubeletplugin.prepare.driver import CALL_BUDGET, ClaimReference, Driver, PrepareResult
+from kubeletplugin.ports import WAITS
+from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer
 from runtime import tracing
 
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """For the registration, best first: the kubelet uses the first one that it knows."""
 
-RESEND_SECONDS: Final = 10.0
-"""The kubelet sets a device's health to unknown if no update arrives in time."""
-
-_TIMEOUT_SECONDS: Final = 30
-_ANSWER_SECONDS: Final = 3.0
 _VERSIONS: Final = {
     "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin": dra_v1_pb2,
     "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin": dra_v1beta1_pb2,
@@ -91,8 +87,8 @@ def _budget(context: Any) -> float:
     """Seconds for retries, so that the answer arrives before the kubelet's time-out."""
     remaining = context.time_remaining()
     if remaining is None:
-        return CALL_BUDGET
-    return min(CALL_BUDGET, max(0.0, float(remaining) - _ANSWER_SECONDS))
+        return WAITS.call
+    return min(WAITS.call, max(0.0, float(remaining) - WAITS.answer))
 
 
 def _prepared(messages: ModuleType, result: PrepareResult) -> object:
@@ -120,7 +116,7 @@ def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.
         while True:
             generation = monitor.generation
             yield _health_message(monitor, pool, clock)
-            await monitor.wait(generation, RESEND_SECONDS)
+            await monitor.wait(generation, WAITS.health_resent)
 
     handler = grpc.unary_stream_rpc_method_handler(
         watch,
@@ -133,7 +129,7 @@ def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.
 def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
     pb = dra_health_v1alpha1_pb2
     now = int(clock.now())
-    timeout = max(_TIMEOUT_SECONDS, int(3 * monitor.interval))
+    timeout = max(WAITS.health_lost, int(3 * monitor.interval))
     devices = [
         pb.DeviceHealth(
             device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),

@@ -21,10 +21,6 @@ _BEFORE: Final = "-before"
 """End of the UID under which devices of a claim are held after its end."""
 
 
-_MOST_LINES: Final = 1000
-_LONGEST_LINE: Final = 400
-
-
 class DamagedCheckpointError(Exception):
     """The checkpoint exists but cannot be used; the message has the reason."""
 
@@ -277,7 +273,7 @@ def difference(damaged: bytes, restored: Checkpoint) -> str:
         before = ["(its claims cannot be read)"]
     claims = msgspec.json.decode(msgspec.json.encode([claim for _, claim in sorted(restored.claims.items())]))
     after = [line for claim in claims for line in _lines(claim)]
-    lines = difflib.unified_diff(before[:_MOST_LINES], after[:_MOST_LINES], "damaged", "restored", n=1, lineterm="")
+    lines = difflib.unified_diff(before[:1000], after[:1000], "damaged", "restored", n=1, lineterm="")
     return "\n".join(lines)
 
 
@@ -285,8 +281,8 @@ def _lines(claim: Mapping[str, Any]) -> list[str]:
     """A claim for people, one line for each device."""
     devices = [f"  {each['request']}: {each['device']}{_cores(each.get('share'))}" for each in claim["devices"]]
     return [
-        f"{claim['namespace']}/{claim['name']} {claim['uid']}"[:_LONGEST_LINE],
-        *(d[:_LONGEST_LINE] for d in devices),
+        f"{claim['namespace']}/{claim['name']} {claim['uid']}"[:400],
+        *(d[:400] for d in devices),
     ]
 
 

@@ -17,21 +17,16 @@ from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock, waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError, timestamp
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
-from runtime.retries import Backoff, Once
+from runtime.retries import RETRY, Backoff, Once
 
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"
-
-_FIRST_RETRY: Final = 2.0
-_LAST_RETRY: Final = 60.0
-_REFUSED_SECONDS: Final = 600.0
-"""Seconds until a claim is tried again whose status the API server refused: only an admin can change that."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +61,7 @@ class ClaimStatusWriter:
         *,
         clock: Clock,
         metrics: PluginMetrics,
-        retry: float = _FIRST_RETRY,
+        retry: float = RETRY[0],
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
         self._driver = driver
@@ -107,15 +102,15 @@ class ClaimStatusWriter:
 
     async def run(self) -> None:
         """Write at each change until cancelled."""
-        backoff = Backoff(self._retry, _LAST_RETRY)
-        async with waking(self._wake, _REFUSED_SECONDS, self._monitor):
+        backoff = Backoff(self._retry, RETRY[1])
+        async with waking(self._wake, WAITS.refused, self._monitor):
             while True:
                 self._wake.clear()
                 complete = await self.sync()
                 if complete:
                     backoff.reset()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_REFUSED_SECONDS if complete else backoff.failed()):
+                    async with asyncio.timeout(WAITS.refused if complete else backoff.failed()):
                         await self._wake.wait()
 
     async def sync(self) -> bool:
@@ -163,7 +158,7 @@ class ClaimStatusWriter:
             self._failed(f"the status of ResourceClaim {claim.namespace}/{claim.name} cannot be written: {error}")
             if error.retryable:
                 return False
-            self._not_before[claim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
+            self._not_before[claim.uid] = self._clock.monotonic() + WAITS.refused
             self._released.pop(claim.uid, None)
         return True
 
@@ -182,7 +177,7 @@ class ClaimStatusWriter:
             self._known.pop(claim.uid, None)
             return
         if not (answer.get("status") or {}).get("devices"):
-            self._unserved_until = self._clock.monotonic() + _REFUSED_SECONDS
+            self._unserved_until = self._clock.monotonic() + WAITS.refused
             self._tell(
                 "the API server does not keep status.devices of ResourceClaims: the feature gate "
                 "DRAResourceClaimDeviceStatus is off"

@@ -15,7 +15,7 @@ from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
@@ -23,15 +23,6 @@ from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker, Usage, by_p
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.retries import Backoff
-
-CALL_BUDGET: Final = 40.0
-"""Seconds for retries within one call: the kubelet's time-out is 45 s (KEP-4381), and an answer has the reason."""
-
-HELD_SECONDS: Final = 15.0
-"""Seconds to wait for devices of another claim; the pod's event, which names that claim, comes after them."""
-
-UNPREPARE_SECONDS: Final = 5.0
-"""Seconds to wait for a look at the processes, before the kubelet has its answer and the device stays held."""
 
 _FIRST_LOOK: Final = 0.05
 _LAST_LOOK: Final = 1.0
@@ -113,16 +104,16 @@ class Driver:
         self._state_thread.shutdown()
 
     async def finish_calls(self) -> None:
-        """Wait until no call of the kubelet runs, up to `HELD_SECONDS`.
+        """Wait until no call of the kubelet runs, up to `WAITS.held`.
 
         A kubelet that sees that the driver's registration socket has gone closes its connection: a call that waits for
         a device would fail, and its pod would wait for the kubelet's next attempt.
         """
-        until = self._clock.monotonic() + HELD_SECONDS
+        until = self._clock.monotonic() + WAITS.held
         while self._calls and self._clock.monotonic() < until:
             await self._clock.sleep(_FIRST_LOOK)
 
-    async def prepare(self, claims: Iterable[ClaimReference], budget: float = CALL_BUDGET) -> dict[str, PrepareResult]:
+    async def prepare(self, claims: Iterable[ClaimReference], budget: float = WAITS.call) -> dict[str, PrepareResult]:
         """Prepare claims.
 
         Args:
@@ -245,13 +236,13 @@ class Driver:
         return PrepareResult(answers)
 
     async def _prepare_when_free(self, claim: AllocatedClaim, deadline: float) -> tuple[DeviceAnswer, ...]:
-        """Prepare a claim; wait up to `HELD_SECONDS` for devices that another claim holds.
+        """Prepare a claim; wait up to `WAITS.held` for devices that another claim holds.
 
         After a deletion without a grace period the scheduler allocates the devices to the next pod before the kubelet
         has unprepared them, which takes about a second, or before their processes have ended. The kubelet itself
         retries only after a minute.
         """
-        until = min(deadline, self._clock.monotonic() + HELD_SECONDS)
+        until = min(deadline, self._clock.monotonic() + WAITS.held)
         backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
         while True:
             view = self._node.view()
@@ -275,7 +266,7 @@ class Driver:
         prepared = claims.get(claim.uid)
         mine = [each for uid in (claim.uid, uid_before(claim.uid)) if (each := claims.get(uid)) is not None]
         others = {uid: each for uid, each in claims.items() if uid != claim.uid}
-        uses = (await self._blockers(mine, others, UNPREPARE_SECONDS)).values() if mine else ()
+        uses = (await self._blockers(mine, others, WAITS.unprepare)).values() if mine else ()
         hold, asked = any(uses), prepared.asked if prepared is not None else None
         await self.in_state(lambda: self._preparer.unprepare(claim.uid, hold=hold, asked=asked))
         self.holds.forget(claim.uid)

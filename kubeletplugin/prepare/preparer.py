@@ -12,6 +12,7 @@ from typing import Final
 
 from kubeletplugin.discover.devices import device_name
 from kubeletplugin.files import DiskFiles, is_leftover, locked
+from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import (
     Checkpoint,
@@ -35,7 +36,6 @@ from kubeletplugin.prepare.lost_shares import Told, as_told
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"
-_LOCK_TIMEOUT: Final = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Preparer:
         state_dir: Path,
         specs: cdi.SpecFiles,
         boot_id: str,
-        lock_timeout: float = _LOCK_TIMEOUT,
+        lock_timeout: float = WAITS.state_lock,
     ) -> None:
         self._files = files
         self._state_dir = state_dir

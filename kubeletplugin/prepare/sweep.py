@@ -15,7 +15,7 @@ from typing import Final
 
 from kubeletplugin.changes import Clock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver, NodeClaims
@@ -26,11 +26,8 @@ from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocati
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import Result, read_stored_claim
 
-_RETRY: Final = 10.0
 _SPREAD: Final = (0.8, 1.2)
 """The shortest and the longest pause between two sweeps, in intervals."""
-_LOOK: Final = 10.0
-"""Seconds between two looks at the CDI specs, and at claims that were refused."""
 _ODD: Final = (WrongFormError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors of a claim with another structure than the API's; the other claims are swept all the same."""
 
@@ -72,10 +69,10 @@ class Sweeper:
         while True:
             complete = await self.sweep()
             interval = self._interval * self._jitter(*_SPREAD)
-            left = interval if complete else min(_RETRY, interval)
+            left = interval if complete else min(WAITS.sweep_retry, interval)
             while left > 0:
                 refusals = self._driver.refusals
-                pause = min(left, _LOOK)
+                pause = min(left, WAITS.sweep_look)
                 await self._clock.sleep(pause)
                 left -= pause
                 mended = await self.mend()

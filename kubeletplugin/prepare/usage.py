@@ -20,20 +20,14 @@ from typing import Any, Final, Protocol
 import grpc
 
 from kubeletplugin.changes import Changing
-from kubeletplugin.discover.processes import LONGEST_SCAN, Processes, ProcessUse
+from kubeletplugin.discover.processes import Processes, ProcessUse
 from kubeletplugin.pb import podresources_v1_pb2
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from neuron import names
 
 _LIST: Final = "/v1.PodResourcesLister/List"
-_TIMEOUT: Final = 5.0
-_LONGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes; the kubelet's own bound."""
-
-
-_LONGEST_WAIT: Final = LONGEST_SCAN + 5.0
 RELEASED_NEXT: Final = "nothing is known to use it, and it is released at the next search"
 
 
@@ -67,7 +61,7 @@ class UsedDevice:
 class PodResources:
     """The kubelet's answers. Each question opens its own connection: a restarted kubelet has a new socket."""
 
-    def __init__(self, socket: Path, seconds: float = _TIMEOUT) -> None:
+    def __init__(self, socket: Path, seconds: float = WAITS.kubelet_answer) -> None:
         """`seconds` is the time-out of a question."""
         self._socket = socket
         self._seconds = seconds
@@ -84,7 +78,8 @@ class PodResources:
                 f"the kubelet's socket {self._socket} does not exist: mount its directory and set "
                 "--pod-resources-socket"
             )
-        options = [("grpc.max_receive_message_length", _LONGEST_ANSWER), ("grpc.enable_http_proxy", 0)]
+        # The kubelet has the same bound of an answer.
+        options = [("grpc.max_receive_message_length", 16 * 1024 * 1024), ("grpc.enable_http_proxy", 0)]
         async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             ask = channel.unary_unary(
                 _LIST,
@@ -177,7 +172,7 @@ class NodeUsage:
     async def _scan(self, *, environment: bool) -> tuple[ProcessUse, ...]:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_LONGEST_WAIT):
+            async with asyncio.timeout(WAITS.scan_and_queue):
                 while self._running is not None and not self._running.done():
                     await asyncio.wait({self._running})
                 # Later callers need a look that begins after their call.

@@ -12,15 +12,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from kubeletplugin.changes import Changing, Clock
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.slices import slice_name
 
-RECENT_SECONDS: Final = 10.0
-"""A kubelet that restarts registers the plugin and deletes its slices in any order, at most so long apart."""
-
-LOOK_SECONDS: Final = 5.0
-"""How often sockets are looked at while another driver is on the node."""
-_PROBE_SECONDS: Final = 300.0
-"""How long slices without a socket stay that came back after their deletion."""
 _MAX_SLICES: Final = 1000
 """`slice_name` numbers slices with three digits."""
 
@@ -74,8 +68,8 @@ class KubeletGate(Changing):
 
         A kubelet that has lost the plugin deletes them, too; then it does not register it.
         """
-        now, seconds = self._clock.monotonic(), min(self._bound, RECENT_SECONDS)
-        recent = self._accepted_at is not None and now - self._accepted_at <= RECENT_SECONDS
+        now, seconds = self._clock.monotonic(), min(self._bound, WAITS.recent)
+        recent = self._accepted_at is not None and now - self._accepted_at <= WAITS.recent
         if not recent and not await self._wait(seconds):
             self.lose(
                 f"the node's ResourceSlices were deleted, and the kubelet did not register it within {seconds:g} s"
@@ -133,8 +127,8 @@ class OtherDriver(Changing):
         foreign = frozenset(name for name in slices if name not in ours)
         now = self._clock.monotonic()
         alive = bool(served.names) or now < self._left_until
-        if foreign and not alive and now - self._removed_at < _PROBE_SECONDS:
-            alive, self._left_until = True, now + _PROBE_SECONDS
+        if foreign and not alive and now - self._removed_at < WAITS.other_stays:
+            alive, self._left_until = True, now + WAITS.other_stays
         evidence = []
         if foreign and alive:
             evidence.append(f"ResourceSlices {', '.join(sorted(foreign)[:3])}")

@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kubeletplugin.changes import QUIET, Clock, WritePause, waking
+from kubeletplugin.changes import Clock, WritePause, waking
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import KubeError
+from kubeletplugin.ports import WAITS, KubeError
 from neuron import names
 
 LABEL_MODE: Final = f"{names.ULTRASERVER_LABELS}mode"
@@ -83,7 +83,7 @@ class Labeller:
     async def run(self) -> None:
         """Write differences until cancelled. Repeated writes are more and more apart: another writer may undo them."""
         wake = asyncio.Event()
-        async with waking(wake, QUIET, self._node, self._monitor):
+        async with waking(wake, WAITS.quiet, self._node, self._monitor):
             while True:
                 wake.clear()
                 try:

@@ -13,32 +13,26 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
-from kubeletplugin.changes import QUIET, Changing, Clock, WritePause, repeat, waking
+from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, ShareSetting, share_setting, shares_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.node_facts import NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, version_of
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.gate import LOOK_SECONDS, KubeletGate, OtherDriver, Served
+from kubeletplugin.publish.gate import KubeletGate, OtherDriver, Served
 from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
 from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, Withholding, desired_slices
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
-from runtime.retries import Once
+from runtime.retries import RETRY, Once
 
 LOCK_NAME: Final = "publish.lock"
 
 _COUNTER_FIELDS: Final = ("sharedCounters", "consumesCounters")
-_LOCK_POLL: Final = 1.0
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 60.0
-_WITHDRAW_SECONDS: Final = 5.0
-_RESTORE_SECONDS: Final = 10.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -149,8 +143,7 @@ class Publisher:
             await self._gate.first()
             await self._restored()
             # The end of a long watch is normal.
-            pauses = _FIRST_RETRY, _LAST_RETRY
-            await repeat(self._session, self._failed, pauses, QUIET, self._clock, self._jitter)
+            await repeat(self._session, self._failed, RETRY, WAITS.quiet, self._clock, self._jitter)
 
     async def _failed(self, error: KubeError) -> None:
         self._metrics.failed("publish")
@@ -159,9 +152,9 @@ class Publisher:
     async def _restored(self) -> None:
         """Wait a moment until the held devices are known: until then every device would be published as held."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_RESTORE_SECONDS):
+            async with asyncio.timeout(WAITS.restored):
                 while self._holds.restoring:
-                    await self._holds.wait(self._holds.generation, _RESTORE_SECONDS)
+                    await self._holds.wait(self._holds.generation, WAITS.restored)
 
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
@@ -172,7 +165,7 @@ class Publisher:
         try:
             if not try_lock(descriptor):
                 return
-            async with asyncio.timeout(_WITHDRAW_SECONDS):
+            async with asyncio.timeout(WAITS.withdrawn):
                 listed, _ = await self._store.slices()
                 found = {body["metadata"]["name"] for body in listed}
                 if self._own.state is not None and self.other.evidence:
@@ -192,7 +185,7 @@ class Publisher:
         try:
             while not try_lock(descriptor):
                 self._tell("another instance publishes; waiting for its end")
-                await self._clock.sleep(_LOCK_POLL)
+                await self._clock.sleep(WAITS.publish_lock)
             yield
         finally:
             os.close(descriptor)
@@ -206,13 +199,13 @@ class Publisher:
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
         try:
-            async with waking(self._wake, QUIET, self._monitor, self._own, self._holds, self._gate, self._note):
+            async with waking(self._wake, WAITS.quiet, self._monitor, self._own, self._holds, self._gate, self._note):
                 while not watcher.done():
                     self._wake.clear()
                     await self._reconcile()
                     self._metrics.worked("publish")
                     waiter = asyncio.create_task(self._wake.wait())
-                    timeout = LOOK_SECONDS if self.other.evidence else None
+                    timeout = WAITS.other_look if self.other.evidence else None
                     await asyncio.wait({watcher, waiter}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     waiter.cancel()
                 await watcher

@@ -332,7 +332,7 @@ def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: py
         await asyncio.sleep(1)
         return web.json_response({})
 
-    monkeypatch.setattr(api_store, "_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(api_store, "REQUEST_TIMEOUT", 0.05)
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kubeletplugin.changes import SPREAD, repeat
-from kubeletplugin.ports import KubeError
+from kubeletplugin.changes import repeat
+from kubeletplugin.ports import WAITS, KubeError
 from tests.kubeletplugin.fakes import FakeClock
 
 NODES = 500
@@ -42,8 +42,8 @@ def next_session(seed: int, lasted: float, error: KubeError | None) -> float:
 @pytest.mark.parametrize(
     ("lasted", "error", "within"),
     [
-        pytest.param(LONG + 1, None, SPREAD, id="server-ended-the-watch"),
-        pytest.param(LONG + 1, KubeError("reset"), SPREAD, id="connection-broke"),
+        pytest.param(LONG + 1, None, WAITS.spread, id="server-ended-the-watch"),
+        pytest.param(LONG + 1, KubeError("reset"), WAITS.spread, id="connection-broke"),
         pytest.param(0.1, KubeError("refused"), 1.0, id="server-is-away"),
     ],
 )

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from kubeletplugin.publish.gate import RECENT_SECONDS, KubeletGate
+from kubeletplugin.ports import WAITS
+from kubeletplugin.publish.gate import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
 
 
@@ -73,7 +74,7 @@ def test_the_bound_starts_with_the_instance_and_not_with_the_wait() -> None:
     assert clock.slept == [1.0]
 
 
-@pytest.mark.parametrize(("age", "opens"), [(RECENT_SECONDS, True), (RECENT_SECONDS + 1, False)])
+@pytest.mark.parametrize(("age", "opens"), [(WAITS.recent, True), (WAITS.recent + 1, False)])
 def test_a_recent_registration_opens_the_gate_after_a_deletion(age: float, *, opens: bool) -> None:
     async def scenario() -> None:
         clock = StillClock()
@@ -96,7 +97,7 @@ def test_the_next_registration_opens_the_gate_after_a_deletion() -> None:
         assert not waiter.done()
         gate.answered(accepted=True)
         await asyncio.wait_for(waiter, 60)
-        assert clock.slept == [RECENT_SECONDS]
+        assert clock.slept == [WAITS.recent]
 
     asyncio.run(scenario())
 

@@ -16,7 +16,7 @@ from cluster.kinds.rendered_entries import MUTATING, PATHS, VALIDATING, Rendered
 from cluster.resources import CONFIG_MAPS
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource, explain, loaded_object
-from runtime.retries import RetryProblem
+from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,6 @@ _RESOURCES: Final = {
 
 _PERIOD: Final = 30.0
 """Seconds between two comparisons."""
-_TIMEOUT: Final = 10.0
 
 
 class _UnreadError(Exception):
@@ -120,7 +119,7 @@ class EntryChecks(Collector):
         """An object, empty if it is a configuration that does not exist."""
         try:
             path = resource.path(namespace=namespace, name=name)
-            return loaded_object(await self._server.request("GET", path, timeout=_TIMEOUT))
+            return loaded_object(await self._server.request("GET", path, timeout=REQUEST_TIMEOUT))
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND and not namespace:
                 return {}

@@ -30,7 +30,7 @@ from conversion.patches.decision import Decision
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
 from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import MERGE_PATCH, ApiServer
-from runtime.retries import Once
+from runtime.retries import REQUEST_TIMEOUT, Once
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ PATCH_EVERY: Final = 30.0
 SERIES_ENDS: Final = 360.0
 """Seconds without a repetition after which a series ends, as in client-go."""
 _TICK: Final = 1.0
-_TIMEOUT: Final = 5.0
 _ATTEMPTS: Final = 3
 _LONGEST_NAME: Final = 253
 _MOST_NAMESPACES: Final = 1024
@@ -234,14 +233,14 @@ class EventRecorder:
     async def _create(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
         name = f"neuron-dra.{self._token()}"
         body = event_body(refusal, name, self._instance, series.last, count)
-        await self._server.request("POST", EVENTS.path(refusal.namespace), timeout=_TIMEOUT, body=body)
+        await self._server.request("POST", EVENTS.path(refusal.namespace), timeout=REQUEST_TIMEOUT, body=body)
         series.name = name
         self.counters.created += 1
 
     async def _patch(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
         path = EVENTS.path(refusal.namespace, series.name)
         body = {"series": _series_body(count, series.last)}
-        await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
+        await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
         self.counters.patched += 1
 
     def _fail(self, error: Exception, series: _Series, count: int) -> None:

@@ -23,6 +23,7 @@ from neuron.api.claim_specs import ClaimSpec
 from policies.files.folders import KeepError, is_kept
 from runtime.api_errors import FORBIDDEN, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import RESOURCE_GROUP, ApiServer, decoded, loaded_object
+from runtime.retries import REQUEST_TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,6 @@ _FIX: Final = (
 _LARGEST: Final = 64 * 1024
 """Bytes of an answer that is decoded on the event loop. Few claims are larger."""
 _FIELD: Final = "policies.json.z"
-_KEEP_TIMEOUT: Final = 5.0
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -193,13 +193,13 @@ class ConfigMapKeeper:
         # The version is that of the object that was read: another replica's write in between is a conflict.
         made = {**found, "binaryData": {_FIELD: base64.b64encode(content).decode()}}
         try:
-            await self._server.request("PUT", self._path, timeout=_KEEP_TIMEOUT, body=made)
+            await self._server.request("PUT", self._path, timeout=REQUEST_TIMEOUT, body=made)
         except ApiServerError as error:
             raise KeepError(f"{self._name} cannot be written: {error}") from error
 
     async def _get(self) -> dict[str, object]:
         try:
-            return loaded_object(await self._server.request("GET", self._path, timeout=_KEEP_TIMEOUT))
+            return loaded_object(await self._server.request("GET", self._path, timeout=REQUEST_TIMEOUT))
         except StatusError as error:
             if error.code == NOT_FOUND:
                 raise KeepError(f"{self._name} does not exist; apply it as shipped") from error

@@ -20,15 +20,12 @@ from neuron.known_faults import oldest
 from runtime.api_errors import ApiServerError, ClusterUnavailableError
 from runtime.api_server import ApiServer, kubernetes_version
 from runtime.api_transport import Connection, load_configuration
+from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Counters, Timing
 from webhook.cluster.events import EventCounters, EventRecorder
 from webhook.cluster.leases import SharedTypes
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
-
-_ANSWER_TIMEOUT: Final = 10.0
-"""Seconds to wait for the version of the API server."""
-
 
 # No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
 # minutes during an upgrade: the API servers are upgraded first. So an older version counts for an hour after it was
@@ -39,7 +36,6 @@ RETRY: Final = 15.0
 """Seconds until the next question while no API server has answered."""
 KEPT: Final = 3600.0
 """Seconds for which a version counts after it was seen last."""
-_TIMEOUT: Final = 5.0
 _COUNTED: Final = {
     "lists": "Started lists of a collection.",
     "watches": "Started watches of a collection.",
@@ -132,7 +128,7 @@ async def connect(
         await _first_sync(cluster.caches, connection.address, sync_timeout)
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(version.asked.wait(), _ANSWER_TIMEOUT)
+            await asyncio.wait_for(version.asked.wait(), REQUEST_TIMEOUT)
         yield KubeWorld(connection, cluster.store, templates, cluster.caches, templates.counters, recorder)
 
 
@@ -189,7 +185,7 @@ class ServerVersion:
     async def ask(self) -> None:
         """Read the version once. Without an answer, the known version stays."""
         try:
-            version = await kubernetes_version(self._server, _TIMEOUT)
+            version = await kubernetes_version(self._server, REQUEST_TIMEOUT)
         except ApiServerError:
             version = ""
         if version:

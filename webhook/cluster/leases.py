@@ -12,15 +12,12 @@ from cluster.object_reader import Projection
 from cluster.resources import LEASES
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import MERGE_PATCH, Collection, TimedApiServer, explain
-from runtime.retries import RetryProblem
+from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT: Final = 5.0
 _RETRY: Final = 1.0
-_DELETE_TIMEOUT: Final = 2.0
-"""Seconds. A Lease that is not deleted expires."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,7 +138,7 @@ class Leases:
         """Delete the Lease, so that other replicas do not wait for this one."""
         path = LEASES.path(self._identity.namespace, self.name)
         try:
-            await self._server.request("DELETE", path, timeout=_DELETE_TIMEOUT)
+            await self._server.request("DELETE", path, timeout=2.0)  # one that is not deleted expires
         except ApiServerError as error:
             log.info("Lease left behind", extra={"lease": self.name, "because": str(error)})
 
@@ -149,7 +146,7 @@ class Leases:
         body = lease_body(self.name, self._report(), self._server.now(), self._identity.owner)
         path = LEASES.path(self._identity.namespace, self.name)
         try:
-            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
+            await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
         except StatusError as error:
             if error.code != NOT_FOUND:
                 raise
@@ -157,7 +154,9 @@ class Leases:
 
     async def _create(self, body: Mapping[str, object]) -> None:
         try:
-            await self._server.request("POST", LEASES.path(self._identity.namespace), timeout=_TIMEOUT, body=body)
+            await self._server.request(
+                "POST", LEASES.path(self._identity.namespace), timeout=REQUEST_TIMEOUT, body=body
+            )
         except StatusError as error:
             if error.code != CONFLICT:
                 raise

@@ -20,7 +20,7 @@ from policies.schema.followable import GROUPS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import JSON_PATCH, ApiServer, explain
 from runtime.api_server import Collection as Objects
-from runtime.retries import RetryProblem
+from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 from runtime.watching import Timing
 from webhook.cluster.leases import Leases
 
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 ENTRY: Final = "followed-policies.validate.neuron.aws.com"
 """Name of the webhook in the ValidatingWebhookConfiguration."""
 
-_TIMEOUT: Final = 10.0
 _LOOK: Final = 1.0
 """Seconds between two looks at the policies and at the reports of the replicas, and between two writes."""
 _SETTLE: Final = 5.0
@@ -168,7 +167,7 @@ class PolicyEntry:
         ]
         path = VALIDATING_CONFIGURATIONS.path(name=self._name)
         try:
-            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=operations, content_type=JSON_PATCH)
+            await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=operations, content_type=JSON_PATCH)
         except StatusError as error:
             if error.code in (CONFLICT, NOT_FOUND):
                 return  # another replica was first, or the configuration was deleted: the watch reports it

@@ -20,14 +20,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from runtime.retries import Interval
+from webhook.edge.bounds import BOUNDS
 
 log = logging.getLogger(__name__)
-
-HANDSHAKE_TIMEOUT: Final = 5.0
-"""Seconds. The API server's own time-out for a handshake is 10 s (Go's http.Transport)."""
-
-CLOSE_TIMEOUT: Final = 2.0
-"""Seconds in which a client must read the rest of its answer and close its side of TLS. asyncio's default is 30."""
 
 _AT_ONCE: Final = 64
 """Connections that are accepted in one iteration of the event loop."""
@@ -37,12 +32,6 @@ _PAUSE: Final = 1.0
 """Seconds without accepting after the operating system had no file descriptor left; as in asyncio."""
 
 
-MOST_AFTER_CLOSE: Final = 256 * 1024
-"""Bytes that are discarded. A client that sends more can still read its answer for the rest of `LINGER`."""
-LINGER: Final = 1.0
-"""Seconds until the socket is closed, if the client does not close it."""
-MOST_LINGERING: Final = 32
-"""Sockets at the same time; they are not among --max-connections. Others are closed at once."""
 _lingering: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, set["_Lingering"]]] = WeakKeyDictionary()
 
 
@@ -147,8 +136,8 @@ class Acceptor:
                 self._make_protocol,
                 connection,
                 ssl=self.tls,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT,
+                ssl_handshake_timeout=BOUNDS.handshake,
+                ssl_shutdown_timeout=BOUNDS.close,
             )
         except OSError as error:
             self.open -= 1
@@ -204,7 +193,7 @@ def _detach(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> No
     number = -1 if its_socket is None else its_socket.fileno()
     if number < 0:
         return  # The client has closed it.
-    if len(lingering(loop)) < MOST_LINGERING:
+    if len(lingering(loop)) < BOUNDS.lingering:
         try:
             kept = socket.socket(fileno=os.dup(number))
         except OSError:  # No descriptor is free.
@@ -220,7 +209,7 @@ class _Lingering:
     def __init__(self, kept: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = kept
         self._loop = loop
-        self._left = MOST_AFTER_CLOSE
+        self._left = BOUNDS.after_close
         kept.setblocking(False)
         try:
             kept.shutdown(socket.SHUT_WR)
@@ -228,7 +217,7 @@ class _Lingering:
             kept.close()
             return
         lingering(loop).add(self)
-        self._timer = loop.call_later(LINGER, self._close)
+        self._timer = loop.call_later(BOUNDS.linger, self._close)
         loop.add_reader(kept, self._discard)
 
     def _discard(self) -> None:

@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 NAMES: Final = "client_names"
 """Key of a connection's names in `scope["state"]`; absent without a verified certificate."""
 
-_LONGEST_SHOWN: Final = 100
 _NAME_KINDS: Final = ("DNS", "URI", "email", "IP Address")
 
 
@@ -49,7 +48,7 @@ class Callers:
         if names is None:
             return "Reviews need a client certificate that a CA of --client-ca signed; this connection has none."
         if self._names and self._names.isdisjoint(names):
-            shown = ", ".join(names)[:_LONGEST_SHOWN] or "no name"
+            shown = ", ".join(names)[:100] or "no name"
             return f"The client certificate is for {shown}, which --client-name does not list."
         return ""
 

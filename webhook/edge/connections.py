@@ -19,31 +19,19 @@ from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from webhook.edge.acceptor import MOST_AFTER_CLOSE, stop_reading
+from webhook.edge.acceptor import stop_reading
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import NAMES, names_of
-
-MOST_HEAD: Final = 32 * 1024
-"""Bytes of a request that are not body: request line, headers and, with a chunked body, sizes and extensions of the
-chunks and trailers. The API server sends less than 1 KiB, plus up to 8 KiB of W3C baggage if its tracing is enabled."""
-MOST_HEADERS: Final = 100
-"""Headers of a request."""
-MOST_PIPELINED: Final = 8
-"""Pipelined requests of one connection. Go's client does not pipeline."""
-BODY_PER_FRAMING: Final = 64
-"""One more byte of framing is allowed per 64 bytes of body. Go sends chunks of 4 KiB with 7 bytes of framing."""
-
-MOST_UNREAD: Final = 1024 * 1024
-"""Bytes of bodies of a connection that come after their answer, such as of POST requests to an unknown path."""
 
 _PIECE: Final = 16 * 1024
 """Bytes that are parsed between two checks of the bounds."""
 _FEW: Final = 3
 """Answers of one iteration of the event loop that are written immediately."""
 
-_HEAD_TOO_LARGE: Final = f"The request's line and headers are larger than {MOST_HEAD} bytes."
-_TOO_MANY_HEADERS: Final = f"The request has more than {MOST_HEADERS} headers."
+_HEAD_TOO_LARGE: Final = f"The request's line and headers are larger than {BOUNDS.head} bytes."
+_TOO_MANY_HEADERS: Final = f"The request has more than {BOUNDS.headers} headers."
 _TOO_MUCH_FRAMING: Final = (
-    f"The chunks of the body have more than {MOST_HEAD} bytes of sizes, extensions and trailers. Send larger "
+    f"The chunks of the body have more than {BOUNDS.head} bytes of sizes, extensions and trailers. Send larger "
     "chunks, or Content-Length."
 )
 _NOT_HTTP: Final = "This is not HTTP/1.1."
@@ -237,7 +225,7 @@ class ClientConnection(HttpToolsProtocol):
         self._heard = self._clock()
         if self._ignores_input:
             self._ignored += len(data)
-            if self._ignored > MOST_AFTER_CLOSE:
+            if self._ignored > BOUNDS.after_close:
                 # An earlier answer is not sent yet: wait for it without reading.
                 self.transport.pause_reading()
             return
@@ -261,7 +249,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Extend uvicorn's method: bound the pipelined requests."""
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self.pipeline) >= BOUNDS.pipelined:
             # Requests that are here get their answers; the last answer carries `Connection: close`.
             self._end_after(self.cycle)
             raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "Too many pipelined requests.")
@@ -272,7 +260,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Extend uvicorn's method: bound the number of headers."""
-        if len(self.headers) > MOST_HEADERS:
+        if len(self.headers) > BOUNDS.headers:
             self._refusal = _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY_HEADERS)
             raise self._refusal
         self._starts = True
@@ -284,7 +272,7 @@ class ClientConnection(HttpToolsProtocol):
         self._bodies += len(body)
         if self.cycle.response_complete:
             self._ignored += len(body)
-            if self._ignored > MOST_UNREAD:
+            if self._ignored > BOUNDS.unread:
                 self._ignores_input = True
                 self.transport.close()
         super().on_body(body)
@@ -367,7 +355,7 @@ class ClientConnection(HttpToolsProtocol):
         bodies = self._bodies
         self.parser.feed_data(data)
         self._framing += len(data) - (self._bodies - bodies)
-        if self._framing > MOST_HEAD + (self._bodies - self._bodies_before) // BODY_PER_FRAMING:
+        if self._framing > BOUNDS.head + (self._bodies - self._bodies_before) // BOUNDS.body_per_framing:
             if self._in_head():
                 raise _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _HEAD_TOO_LARGE)
             raise _RefusedError(HTTPStatus.BAD_REQUEST, _TOO_MUCH_FRAMING)

@@ -19,6 +19,7 @@ from conversion.objects import wire
 from runtime.logs import Format, Timestamps, line_of
 from runtime.text import escaped
 from runtime.tracing import NO_TRACE
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.reviews import Rendered
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,6 @@ OF_USER: Final = 256 * 1024
 """Further bytes of one user."""
 OF_ADDRESS: Final = 1024 * 1024
 """Further bytes of one address."""
-_MOST_CLIENTS: Final = 1024
-"""Users, and addresses, that are told apart in a window; the others share one share."""
-_MOST_REPORTED: Final = 10
-_LONGEST_USER: Final = 253
-
 Client = tuple[str, str]
 """Address and user."""
 
@@ -44,8 +40,6 @@ FLUSH_AFTER: Final = 0.05
 """Seconds that decision lines wait to be written together: one system call per review would be the largest cost."""
 FLUSH_ABOVE: Final = 65536
 """Bytes of decision lines from which they are written without waiting."""
-LONGEST_NAME: Final = 253
-"""Characters of a name, namespace or kind, as of an RFC 1123 subdomain. Other clients may send longer ones."""
 _first_name: Final = re.compile(
     rb'\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{"(name|generateName)":"([^"\\]+)"'
 ).match
@@ -95,7 +89,7 @@ class LogShares:
 
     def admits(self, address: str, request: wire.AdmissionRequest) -> Client | None:
         """The client whose share has room for one more line; None: the line is left out, and counted."""
-        client = self._known((address[:_LONGEST_USER], _user_of(request)))
+        client = self._known((address[: BOUNDS.name], _user_of(request)))
         if self._users.get(client, 0) < OF_USER and self._addresses.get(client[0], 0) < OF_ADDRESS:
             return client
         self._missing[client] += 1
@@ -110,9 +104,9 @@ class LogShares:
     def report(self) -> None:
         """Log how many lines were left out since the last report, by client."""
         missing, self._missing = self._missing, Counter()
-        for (address, user), count in missing.most_common(_MOST_REPORTED):
+        for (address, user), count in missing.most_common(BOUNDS.reported):
             log.warning("decision lines left out", extra={"client": address, "user": user, "left_out": count})
-        others = missing.total() - sum(count for _, count in missing.most_common(_MOST_REPORTED))
+        others = missing.total() - sum(count for _, count in missing.most_common(BOUNDS.reported))
         if others:
             log.warning("decision lines left out", extra={"client": "others", "left_out": others})
 
@@ -126,9 +120,9 @@ class LogShares:
     def _known(self, client: Client) -> Client:
         """The client, without its user or address where there are too many to tell apart."""
         address, user = client
-        if address not in self._addresses and len(self._addresses) >= _MOST_CLIENTS:
+        if address not in self._addresses and len(self._addresses) >= BOUNDS.clients:
             address = "others"
-        if (address, user) not in self._users and len(self._users) + len(self._missing) >= _MOST_CLIENTS:
+        if (address, user) not in self._users and len(self._users) + len(self._missing) >= BOUNDS.clients:
             user = "others"
         return address, user
 
@@ -137,7 +131,7 @@ def _user_of(request: wire.AdmissionRequest) -> str:
     if request.userInfo == wire.ABSENT:
         return ""
     try:
-        return _decode(request.userInfo).username[:_LONGEST_USER]
+        return _decode(request.userInfo).username[: BOUNDS.name]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
@@ -221,7 +215,7 @@ class DecisionLog:
         if not name:
             name, generate_name = _names(request.object)
         uid, operation, kind, namespace = request.uid, request.operation, request.kind.kind, request.namespace
-        if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > LONGEST_NAME:
+        if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > BOUNDS.name:
             uid, operation, kind = _short(uid), _short(operation), _short(kind)
             namespace, name, generate_name = _short(namespace), _short(name), _short(generate_name)
         self._append(
@@ -300,7 +294,7 @@ def _names(body: msgspec.Raw) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= BOUNDS.name else f"{text[: BOUNDS.name - 1]}…"
 
 
 @dataclasses.dataclass(slots=True)

@@ -18,23 +18,11 @@ from conversion.objects import nesting, wire
 from conversion.patches.decision import Decision
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
+from webhook.edge.bounds import BOUNDS
 from webhook.reviews.warning_lines import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
-
-LONGEST_WARNING: Final = 256
-"""Characters. The API server may truncate longer warnings (AdmissionResponse)."""
-
-MOST_CAUSES: Final = 32 * 1024
-"""Bytes of all causes of a denial, as JSON."""
-MOST_MESSAGE: Final = 4 * 1024
-"""Bytes of `status.message`, as JSON."""
-MOST_WARNINGS: Final = 4 * 1024
-"""Bytes of all warnings. The API server drops warnings beyond 4096 characters (`truncateAtTotalRunes`,
-k8s.io/apiserver/pkg/endpoints/filters/warning.go)."""
-MOST_AUDIT: Final = 12 * 1024
-"""Bytes of all audit annotations, as JSON."""
 
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 _BYTES_PER_LETTER: Final = 5
@@ -235,7 +223,7 @@ def warnings(finding: Finding) -> tuple[str, ...]:
 def _line(text: str) -> str:
     """One printable line: warnings are HTTP headers, where control characters are an error."""
     line = " ".join(_clean(text).split())
-    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
+    return line if len(line) <= BOUNDS.warning else line[: BOUNDS.warning - 1] + "…"
 
 
 def _admission(decision: Decision) -> dict[str, object]:
@@ -257,7 +245,7 @@ def _denial(decision: Decision) -> dict[str, object]:
     response["status"] = {
         "code": decision.status_code,
         "reason": decision.status_reason,
-        "message": "; ".join(_fitting([text for _, text in causes], MOST_MESSAGE)),
+        "message": "; ".join(_fitting([text for _, text in causes], BOUNDS.message)),
         "details": {
             "causes": [
                 {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in _causes(causes)
@@ -271,15 +259,15 @@ def _common(decision: Decision, *, allowed: bool) -> dict[str, object]:
     response: dict[str, object] = {"allowed": allowed}
     if decision.warnings:
         lines = [line for finding in for_answer(decision.warnings) for line in warnings(finding)]
-        response["warnings"] = _fitting(lines, MOST_WARNINGS)
+        response["warnings"] = _fitting(lines, BOUNDS.warnings)
     if decision.audit:
         response["auditAnnotations"] = _audit(decision.audit)
     return response
 
 
 def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The causes that fit into `MOST_CAUSES`; the last is the number of the omitted ones."""
-    fitting = _fitting([f"{path}{text}" for path, text in causes], MOST_CAUSES)
+    """The causes that fit into `BOUNDS.causes`; the last is the number of the omitted ones."""
+    fitting = _fitting([f"{path}{text}" for path, text in causes], BOUNDS.causes)
     if len(fitting) == len(causes):
         return causes
     return [*causes[: len(fitting) - 1], ("", fitting[-1])]
@@ -306,9 +294,9 @@ def _fitting(texts: list[str], most: int) -> list[str]:
 
 
 def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The first annotations that fit into `MOST_AUDIT`."""
+    """The first annotations that fit into `BOUNDS.audit`."""
     kept: dict[str, str] = {}
-    left = MOST_AUDIT
+    left = BOUNDS.audit
     for key, text in annotations.items():
         value = _encodable(text)
         left -= len(key) + len(orjson.dumps(value))

@@ -26,9 +26,6 @@ log = logging.getLogger(__name__)
 
 LAG_BOUNDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-DEFAULT_TIMEOUT: Final = 10.0
-"""Seconds. Default of `timeoutSeconds` (admissionregistration/v1), for callers that send no `?timeout=`."""
-
 _ALWAYS_IN_TIME: Final = 0.5
 """Seconds. The API allows no `timeoutSeconds` below 1, so shorter waits are not compared with the caller's."""
 _TIMEOUT: Final = re.compile(rb"(?:^|&)timeout=(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)(m?)s)?(?:&|$)")
@@ -157,6 +154,6 @@ def caller_timeout(query: bytes) -> float:
     """Time-out of the caller in seconds: the API server sends a webhook's `timeoutSeconds` as `?timeout=5s`."""
     found = _TIMEOUT.search(query)
     if found is None or not (found[1] or found[2]):
-        return DEFAULT_TIMEOUT
+        return 10.0  # the default of `timeoutSeconds` (admissionregistration/v1), for callers that send no time-out
     seconds = float(found[2] or 0)
     return 60 * int(found[1] or 0) + (seconds / 1000 if found[3] else seconds)

@@ -19,6 +19,7 @@ from cluster.object_reader import Projection
 from cluster.resources import MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import JSON_PATCH, ApiServer, Collection, Resource, explain
+from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ GROUP: Final = "admissionregistration.k8s.io"
 PATHS: Final = {MUTATING_CONFIGURATIONS: "/mutate", VALIDATING_CONFIGURATIONS: "/validate"}
 """Path of our server for each kind of configuration."""
 
-_TIMEOUT: Final = 10.0
 _PAUSE: Final = 1.0
 """Seconds between two writes of one configuration: another controller may revert each write."""
 
@@ -203,7 +203,7 @@ class CABundles:
         self._written[resource] = self._clock()
         try:
             path = resource.path(name=self.name)
-            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=operations, content_type=JSON_PATCH)
+            await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=operations, content_type=JSON_PATCH)
         except StatusError as error:
             if error.code in (CONFLICT, NOT_FOUND):
                 return  # another replica was first, or the configuration was deleted: the watch reports it

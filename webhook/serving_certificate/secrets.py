@@ -23,12 +23,12 @@ from cluster.resources import SECRETS
 from neuron.names import MANAGER
 from runtime.api_errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import APPLY, MERGE_PATCH, ApiServer, Collection, explain, rule_text
+from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Timing
 
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
 """Annotation of the Secret: `ca` or `leaf` requests a rotation; removed when the rotation has begun."""
 
-_TIMEOUT: Final = 10.0
 _OWNERS: Final = {
     "cert-manager.io/": "cert-manager",
     "controller.cert-manager.io/": "cert-manager",
@@ -104,7 +104,7 @@ class ManagedSecret:
             ApiServerError: it cannot be read.
         """
         try:
-            body = await self._server.request("GET", SECRETS.path(self.namespace, self.name), timeout=_TIMEOUT)
+            body = await self._server.request("GET", SECRETS.path(self.namespace, self.name), timeout=REQUEST_TIMEOUT)
         except StatusError as error:
             if error.code == NOT_FOUND:
                 return None
@@ -127,7 +127,9 @@ class ManagedSecret:
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
         try:
-            await self._server.request("PATCH", path, timeout=_TIMEOUT, query=query, body=body, content_type=APPLY)
+            await self._server.request(
+                "PATCH", path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=APPLY
+            )
         except StatusError as error:
             if error.code == FORBIDDEN and error.missing_right:
                 return False
@@ -153,7 +155,7 @@ class ManagedSecret:
             body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
         path = SECRETS.path(self.namespace, self.name)
         try:
-            await self._server.request("PATCH", path, timeout=_TIMEOUT, body=body, content_type=MERGE_PATCH)
+            await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
         except StatusError as error:
             gone = error.code == NOT_FOUND and error.details.get("kind") != "namespaces"
             if error.code == CONFLICT or gone:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin import cli
-from kubeletplugin.checks.node_checks import FILES_SECONDS, NodeChecks, NodeReader, event_text, note
+from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, event_text, note
 from kubeletplugin.checks.readings import NodeInfo, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import node_checks
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.publisher import SliceNote
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.checks.test_containers import Host, host
@@ -93,7 +94,7 @@ def test_open_handles_are_looked_at_after_each_preparation_and_files_at_times(tm
         (tmp_path / "lnc").write_text("NEURON_LOGICAL_NC_CONFIG=1\n")
         await world.checks.look()
         assert world.metric("logical NeuronCore", "well") == 1
-        world.clock.time += FILES_SECONDS + 1
+        world.clock.time += WAITS.files + 1
         await world.checks.look()
         assert world.metric("logical NeuronCore", "note") == 1
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,8 +33,8 @@ from kubeletplugin.pb import (
     health_v1_pb2,
     registration_v1_pb2,
 )
-from kubeletplugin.ports import KubeError
-from kubeletplugin.prepare.driver import CALL_BUDGET, Driver, NodeClaims
+from kubeletplugin.ports import WAITS, KubeError
+from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.publish.gate import Served
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import (
@@ -174,7 +175,7 @@ def test_claims_of_many_pods_at_once_are_all_answered(node: Node, api: FakeApi, 
 
 
 @pytest.mark.parametrize(
-    ("timeout", "least", "most"), [(None, 30, CALL_BUDGET), (10.0, 3, 7.5), (1.0, 0, 0)], ids=["none", "10-s", "1-s"]
+    ("timeout", "least", "most"), [(None, 30, WAITS.call), (10.0, 3, 7.5), (1.0, 0, 0)], ids=["none", "10-s", "1-s"]
 )
 def test_retries_end_before_the_kubelets_time_out(
     node: Node, api: FakeApi, clock: FakeClock, timeout: float | None, least: float, most: float
@@ -223,8 +224,8 @@ def test_the_complete_health_is_streamed_at_start_and_on_every_change(
 def test_health_is_sent_again_before_it_expires_in_the_kubelet(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert service.RESEND_SECONDS < 30
-    monkeypatch.setattr(service, "RESEND_SECONDS", 0.01)
+    assert WAITS.health_resent < WAITS.health_lost
+    monkeypatch.setattr(service, "WAITS", dataclasses.replace(WAITS, health_resent=0.01))
     pb = dra_health_v1alpha1_pb2
 
     async def scenario() -> None:

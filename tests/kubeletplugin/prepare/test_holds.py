@@ -15,7 +15,7 @@ from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import HoldReporter
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker
 from kubeletplugin.publish import publisher
@@ -88,7 +88,7 @@ def test_slices_follow_the_held_devices(node: Node, api: FakeApi, clock: FakeClo
 def test_every_device_is_held_while_claims_may_be_missing(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
 ) -> None:
-    monkeypatch.setattr(publisher, "_RESTORE_SECONDS", 0.1)
+    monkeypatch.setattr(publisher, "WAITS", dataclasses.replace(WAITS, restored=0.1))
     api.taints = taints
 
     async def scenario() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
-from kubeletplugin.ports import UsageUnknownError
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.usage import NoKubeletError, PodResources, UsedDevice, by_processes, in_use
 from tests.kubeletplugin.fakes import NODE, uid
@@ -128,7 +128,7 @@ def test_containers_of_an_ended_claim_are_told_from_those_of_its_next_preparatio
 
 
 def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletplugin.prepare.usage._LONGEST_WAIT", 0.05)
+    monkeypatch.setattr("kubeletplugin.prepare.usage.WAITS", dataclasses.replace(WAITS, scan_and_queue=0.05))
     goes_on, calls = threading.Event(), []
 
     class Hanging:

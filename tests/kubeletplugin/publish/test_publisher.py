@@ -56,11 +56,11 @@ class Publishing:
         await until(done)
 
     async def settled(self) -> None:
-        """Let it work until it has nothing left to do."""
-        writes = -1
-        while writes != len(self.api.calls):
-            writes = len(self.api.calls)
-            await asyncio.sleep(0.02)
+        """Let it work until it has nothing left to do: it waits for a change in many turns of the event loop."""
+        wake, turns = self.publisher._wake, 0
+        while turns < 20:
+            turns = turns + 1 if wake._waiters and not wake.is_set() else 0  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
 
     def writes(self) -> list[str]:
         return [call for call in self.api.calls if call.split()[0] in {"create", "update", "delete"}]

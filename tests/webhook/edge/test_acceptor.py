@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import errno
 import logging
 import resource
@@ -17,6 +18,7 @@ from tests.support.fake_api import eventually as reached
 from tests.support.serving import Answering, Running, eventually, review, serving
 from webhook.edge import acceptor, server
 from webhook.edge.acceptor import Acceptor
+from webhook.edge.bounds import BOUNDS
 
 MOST = 4
 
@@ -104,7 +106,7 @@ def test_a_connection_with_a_request_in_progress_is_not_closed_at_the_cap(tls_di
 def test_connections_without_a_handshake_count_and_are_closed_in_time(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT", 0.2)
+    monkeypatch.setattr(acceptor, "BOUNDS", dataclasses.replace(BOUNDS, handshake=0.2))
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(plain(running)) for _ in range(MOST)]
         eventually(lambda: running.acceptor.open == MOST, "they are accepted")

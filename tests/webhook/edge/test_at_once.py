@@ -15,7 +15,8 @@ from conversion.patches.decision import Decision, denied, unchanged
 from neuron.findings import Finding
 from tests.support.serving import Answering, Running, eventually, review, serving
 from webhook.edge.bodies import BodyReader
-from webhook.edge.connections import MOST_PIPELINED, ClientConnection
+from webhook.edge.bounds import BOUNDS
+from webhook.edge.connections import ClientConnection
 from webhook.reviews.chain import RefusalReporter
 from webhook.reviews.worker_threads import LaneFullError
 
@@ -87,7 +88,7 @@ def test_answers_have_the_order_of_pipelined_requests(tls_directory: Path, order
 
 
 def test_many_requests_in_one_packet_are_all_answered(tls_directory: Path) -> None:
-    uids = [f"u{number}" for number in range(4 * MOST_PIPELINED)]
+    uids = [f"u{number}" for number in range(4 * BOUNDS.pipelined)]
     with serving(tls_directory, {"/mutate": Quick()}) as running:
         assert answers(running, b"".join(map(message, uids)), len(uids)) == uids
 

@@ -14,6 +14,7 @@ from tests.support.serving import Answering, Running, eventually, review, servin
 from tests.support.timing import assert_below
 from webhook.edge import acceptor
 from webhook.edge.bodies import BodyReader
+from webhook.edge.bounds import BOUNDS
 
 MEBIBYTE = 1 << 20
 
@@ -114,7 +115,7 @@ def test_little_is_read_after_a_time_out(running: Running) -> None:
 
 def test_a_client_that_sends_all_before_it_reads_gets_the_answer(running: Running) -> None:
     """Within the bytes that are discarded; the API server reads at any time."""
-    body = b" " * (CAP + acceptor.MOST_AFTER_CLOSE // 2)
+    body = b" " * (CAP + BOUNDS.after_close // 2)
     with running.raw() as connection:
         connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -142,9 +143,9 @@ def test_the_end_of_a_connection_is_that_of_tls(running: Running) -> None:
 
 def test_lingering_sockets_are_few_and_end(running: Running) -> None:
     with contextlib.ExitStack() as stack:
-        for _ in range(2 * acceptor.MOST_LINGERING):
+        for _ in range(2 * BOUNDS.lingering):
             connection = stack.enter_context(running.raw())
             connection.sendall(b"no HTTP\r\n\r\n")
-        assert len(acceptor.lingering(running._loop)) <= acceptor.MOST_LINGERING
+        assert len(acceptor.lingering(running._loop)) <= BOUNDS.lingering
         eventually(lambda: running.acceptor.open == 0, "they do not count as connections")
         eventually(lambda: not acceptor.lingering(running._loop), "they are closed though the clients do not close")

@@ -15,7 +15,7 @@ import pytest
 from tests.support import memory
 from tests.support.serving import Answering, Client, Process, Running, eventually, review, serving
 from tests.support.timing import assert_below
-from webhook.edge.connections import MOST_HEAD, MOST_HEADERS, MOST_PIPELINED
+from webhook.edge.bounds import BOUNDS
 
 MEBIBYTE = 1 << 20
 SENT = 64 * MEBIBYTE
@@ -136,7 +136,7 @@ def test_many_large_heads_take_no_memory(attacked: Attacked) -> None:
     connections = [attacked.connect() for _ in range(100)]
     try:
         for connection in connections:
-            connection.sendall(POST + b"X-Large: " + b"a" * (MOST_HEAD - 2000))
+            connection.sendall(POST + b"X-Large: " + b"a" * (BOUNDS.head - 2000))
         grown = attacked.rss - before
         assert grown < 64 * MEBIBYTE
         with attacked.client() as neighbour:
@@ -147,12 +147,12 @@ def test_many_large_heads_take_no_memory(attacked: Attacked) -> None:
 
 
 def test_the_answer_names_the_exceeded_bound(attacked: Attacked) -> None:
-    _, answer = attacked.send([POST + b"X-Large: " + b"a" * MOST_HEAD])
+    _, answer = attacked.send([POST + b"X-Large: " + b"a" * BOUNDS.head])
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert b"connection: close" in head
     assert json.loads(body) == {"message": "The request's line and headers are larger than 32768 bytes."}
-    _, answer = attacked.send([POST + b"a: b\r\n" * (MOST_HEADERS - 1) + b"\r\n"])
+    _, answer = attacked.send([POST + b"a: b\r\n" * (BOUNDS.headers - 1) + b"\r\n"])
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"message": "The request has more than 100 headers."}
 
@@ -161,7 +161,7 @@ def test_heads_within_the_bounds_are_served(attacked: Attacked) -> None:
     body = json.dumps(review()).encode()
     with attacked.client() as client:
         headers = {"Content-Type": "application/json", "Baggage": "a" * 24_000}
-        headers |= {f"X-{number}": "b" for number in range(MOST_HEADERS - 6)}
+        headers |= {f"X-{number}": "b" for number in range(BOUNDS.headers - 6)}
         for _ in range(3):
             assert client.ask("POST", "/mutate", body, headers).status == 200
         # Chunks as Go writes them, and smaller ones.
@@ -178,7 +178,7 @@ def test_pipelined_requests_are_answered_in_order_up_to_the_bound(
     asked = [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path for path in (b"livez", b"nowhere")]
     _, answer = attacked.send([b"".join(itertools.islice(itertools.cycle(asked), 50))])
     statuses = [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
-    assert statuses == list(itertools.islice(itertools.cycle([b"200", b"404"]), MOST_PIPELINED + 1))
+    assert statuses == list(itertools.islice(itertools.cycle([b"200", b"404"]), BOUNDS.pipelined + 1))
     assert answer.count(b"connection: close") == 1
     assert b"connection: close" in answer.split(b"HTTP/1.1 ")[-1]
 
@@ -225,7 +225,7 @@ def test_refused_connections_are_counted(tls_directory: Path) -> None:
 
 
 def _break(running: Running) -> None:
-    for sent in (b"no http\r\n\r\n", b"GET /" + b"a" * MOST_HEAD):
+    for sent in (b"no http\r\n\r\n", b"GET /" + b"a" * BOUNDS.head):
         with running.raw() as connection:
             connection.sendall(sent)
             while connection.recv(4096):

@@ -230,6 +230,7 @@ def test_a_body_counts_in_the_memory_budget_until_its_answer(tls_directory: Path
 BUSY = """
 import atexit, sys
 from pathlib import Path
+from runtime import listening
 from tests.support.serving import Answering
 from tests.webhook.edge.test_large_reviews import Slow
 from webhook.server.application import build

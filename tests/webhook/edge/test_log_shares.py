@@ -15,6 +15,7 @@ from conversion.patches.decision import denied, unchanged
 from neuron.findings import Finding
 from tests.support.serving import Answering, eventually, review, serving
 from webhook.edge import logs
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.reviews import Rendered, render
 
 ALLOWED: Rendered = render(unchanged("not-neuron"))
@@ -75,7 +76,7 @@ def test_users_that_a_client_invents_share_that_of_its_address() -> None:
         found.write(50, "neighbour", API_SERVER, DENIED)
         assert found.size < logs.FREE + logs.OF_ADDRESS + 64 * 1024
         assert found.denials() == 50
-        assert len(found.log.shares._users) + len(found.log.shares._missing) <= 2 * logs._MOST_CLIENTS + 2
+        assert len(found.log.shares._users) + len(found.log.shares._missing) <= 2 * BOUNDS.clients + 2
 
     in_loop(scenario)
 
@@ -84,7 +85,7 @@ def test_the_number_of_remembered_addresses_is_bounded() -> None:
     def scenario(found: Log) -> None:
         for number in range(30_000):
             found.write(1, "x" * 1000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-        assert len(found.log.shares._addresses) <= logs._MOST_CLIENTS + 1
+        assert len(found.log.shares._addresses) <= BOUNDS.clients + 1
 
     in_loop(scenario)
 

@@ -18,6 +18,7 @@ from conversion.patches.decision import denied, unchanged
 from neuron.findings import Finding, warning
 from runtime import logs as runtime_logs
 from webhook.edge import logs
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.reviews import Rendered, render
 
 NOON = 1_767_268_800.25
@@ -317,6 +318,6 @@ def test_values_in_a_line_are_bounded(form: runtime_logs.Format) -> None:
         kind=wire.GroupVersionKind("k" * 100_000),
     )
     written = lines((asked, UNCHANGED), form=form)
-    assert len(written) < 5 * logs.LONGEST_NAME + 400
+    assert len(written) < 5 * BOUNDS.name + 400
     body = b'{"metadata":{"generateName":"%s"}}' % (b"g" * 100_000)
     assert len(lines((request("", body), UNCHANGED), form=form)) < 600
