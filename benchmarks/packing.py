@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import click
 
 from benchmarks import arrivals
-from conversion.claims.fitting import mask
+from conversion.claims.layout import mask
 from neuron.hardware import windows
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line, Placement

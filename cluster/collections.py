@@ -7,11 +7,10 @@ from cluster import resources
 from cluster.kinds import claim_templates, namespaces
 from cluster.kinds.claim_templates import project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.limit_ranges import project_limit_range
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.kinds.node_pools import project as project_pool
 from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_quota
+from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.kinds.resource_slices import project_slice
 from cluster.object_reader import Projection
 from cluster.store import (

@@ -7,10 +7,9 @@ from msgspec import structs
 
 from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.limit_ranges import project_limit_range
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.kinds.node_pools import project as project_pool
-from cluster.kinds.resource_quotas import project_quota
+from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.store import (
     AUTOSCALER,
     CLAIM_TEMPLATE,

@@ -1,4 +1,4 @@
-"""Limits of ResourceQuotas on Neuron devices: which quotas count legacy resources, and the amounts per namespace.
+"""Limits on Neuron devices: which ResourceQuotas count legacy resources, the amounts per namespace, and LimitRanges.
 
 Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. All quotas of a namespace apply,
 so the smallest amount counts. A quota with scopes bounds some pods and no claims: its amounts are ignored here.
@@ -94,3 +94,18 @@ class NamespaceQuotas:
         """The quotas of a namespace that count a legacy resource, by name."""
         known = sorted(self._quotas.get(namespace, {}).items())
         return tuple(LegacyQuota(name, facts.legacy, facts.scoped) for name, facts in known if facts.legacy)
+
+
+_LIMITED_TYPES: Final = ("Container", "Pod")
+# Each of the three denies a pod without a limit of that name (plugin/pkg/admission/limitranger).
+_LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
+
+
+def project_limit_range(item: Mapping[str, Any]) -> bool | None:
+    """True if a LimitRange denies pods without a legacy resource, else None."""
+    for limit in item["spec"].get("limits") or ():
+        if limit.get("type") in _LIMITED_TYPES:
+            bounded = {name for field in _LIMITS for name in limit.get(field) or ()}
+            if not bounded.isdisjoint(names.LEGACY_RESOURCES):
+                return True
+    return None

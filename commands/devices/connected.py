@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from commands.devices.devices import DeviceGroup, NodeMap
+from neuron.hardware.connections import links
 from neuron.hardware.device_shapes import Value
 from neuron.hardware.instances import InstanceType, Topology
-from neuron.hardware.links import links
 
 _SET: Final = re.compile(
     r"resource\.aws\.com/devicegroup([0-9]{1,3})_id|neuron\.aws\.com/window([0-9]{1,3})_[0-9]{1,3}", re.ASCII

@@ -8,8 +8,8 @@ from typing import Final
 
 from commands.devices.devices import Device, DeviceState, HeldDevice, NodeMap
 from neuron.findings import few
+from neuron.hardware.connections import TORUS_WIDTH
 from neuron.hardware.instances import Topology
-from neuron.hardware.links import TORUS_WIDTH
 from runtime.text import counted, number_ranges
 
 _LONGEST_ROW = 8

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from conversion.claims.fitting import Place
 from conversion.claims.instance_fit import Serving
+from conversion.claims.layout import Place
 from conversion.claims.placement_options import (
     Arrangement,
     AttributeTie,

@@ -11,9 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from conversion.claims.containers import Ask, Role, are_devices_of, contradiction
-from conversion.claims.fitting import fits
 from conversion.claims.interfaces import Interfaces, refused
-from conversion.claims.layout import Grant, Layout, lay_out, lay_out_shares, share_of
+from conversion.claims.layout import Grant, Layout, fits, lay_out, lay_out_shares, share_of
 from conversion.claims.placement_options import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES

@@ -12,7 +12,6 @@ from conversion.claims.alternatives import Merged, TooMany
 from conversion.claims.candidates import in_catalogue
 from conversion.claims.claim_bodies import Body
 from conversion.claims.containers import Ask, Role
-from conversion.claims.fitting import mask
 from conversion.claims.instance_fit import (
     DeviceConfig,
     Serving,
@@ -24,7 +23,7 @@ from conversion.claims.instance_fit import (
     tied,
     too_many_requests,
 )
-from conversion.claims.layout import share_of
+from conversion.claims.layout import mask, share_of
 from conversion.claims.planning import Plan, plan, plan_in_halves, plan_in_one_place
 from conversion.claims.templates import Template
 from neuron import names

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from conversion.claims.alternatives import Alternative, Merged
-from conversion.claims.fitting import mask
 from conversion.claims.instance_fit import Serving
+from conversion.claims.layout import mask
 from conversion.claims.placement_options import Option
 from neuron import names
 from neuron.allocator import search_cost

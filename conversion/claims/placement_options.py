@@ -8,8 +8,7 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from conversion.claims.fitting import Place, fits, mask
-from conversion.claims.layout import Layout
+from conversion.claims.layout import Layout, Place, fits, mask
 from neuron import names
 from neuron.hardware import neighbours, windows
 from neuron.hardware.instances import InstanceType

@@ -13,7 +13,7 @@ from kubeletplugin.checks.readings import DeviceNode, Readings
 from kubeletplugin.discover import core_use, sysfs
 from neuron import names
 from neuron.findings import few
-from neuron.hardware import device_groups, links, pci_addresses
+from neuron.hardware import connections, device_groups, pci_addresses
 from neuron.hardware.instances import Topology
 
 MOVED_TREE: Final = (2, 31)
@@ -181,7 +181,7 @@ def _links(readings: Readings) -> Judgement:
         return Judgement(None, "connected_devices of some device cannot be read, or names no neighbour")
     odd = []
     for device in devices:
-        wanted = set(links.neighbours(known.topology, device.index, known.devices))
+        wanted = set(connections.neighbours(known.topology, device.index, known.devices))
         if set(device.connected or ()) != wanted:
             listed = [", ".join(map(str, sorted(each))) or "none" for each in (device.connected or (), wanted)]
             odd.append(f"neuron{device.index} has the neighbours {listed[0]}, and the catalogue {listed[1]}")

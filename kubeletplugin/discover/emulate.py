@@ -12,7 +12,7 @@ from typing import Final
 
 from kubeletplugin.discover import core_use, pci, sysfs
 from neuron.findings import did_you_mean
-from neuron.hardware import links, pci_addresses
+from neuron.hardware import connections, pci_addresses
 from neuron.hardware.instances import Catalogue, InstanceType
 
 DRIVER_VERSION: Final = "2.25.4.0"
@@ -122,7 +122,7 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
     generation = entry.family[:4] if entry.family[:4] in _ARCHITECTURE else _NEWEST
     device, core = _ARCHITECTURE[generation]
-    neighbours = ", ".join(str(other) for other in links.neighbours(entry.topology, index, devices_of(entry)))
+    neighbours = ", ".join(str(other) for other in connections.neighbours(entry.topology, index, devices_of(entry)))
     _write(directory / "core_count", str(entry.cores_per_device))
     _write(directory / "connected_devices", f"{neighbours}\n")
     if generation != "inf1":

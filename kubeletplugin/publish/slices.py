@@ -31,8 +31,8 @@ from kubeletplugin.ports import JsonObject
 from neuron import names
 from neuron.api.taints import Taint
 from neuron.hardware import capacities, connections
+from neuron.hardware.connections import TORUS_WIDTH
 from neuron.hardware.instances import InstanceType, Topology
-from neuron.hardware.links import TORUS_WIDTH
 from neuron.known_faults import Withheld, parse, sentence, withheld
 
 MAX_DEVICES: Final = 128

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from neuron import names
 from neuron.hardware import capacities, connections, device_groups, pci_addresses
+from neuron.hardware.connections import TORUS_WIDTH
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
-from neuron.hardware.links import TORUS_WIDTH
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

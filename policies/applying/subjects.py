@@ -11,7 +11,7 @@ from conversion.objects.kinds import controller_of_pods
 from conversion.objects.queues import copied_labels
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from neuron.api.fields import mapping, text
-from neuron.api.namespaces import namespace_named
+from neuron.api.metadata import namespace_named
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 
 

@@ -11,7 +11,7 @@ from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, TIMESTAMP, T
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, sequence, text
-from neuron.api.namespaces import namespace_named, namespace_value
+from neuron.api.metadata import namespace_named, namespace_value
 from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
@@ -44,7 +44,7 @@ NAMESPACE: Final = record(
     },
 )
 """The type of `namespaceObject` (k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType), whose values
-`neuron.api.namespaces` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
+`neuron.api.metadata` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
 
 
 class UnansweredError(Exception):

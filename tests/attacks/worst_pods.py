@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from conversion.claims import candidates, fitting, making
+from conversion.claims import candidates, layout, making
 from neuron import names
 from neuron.hardware.instances import Catalogue, Observation
 from tests.support.clusters import FakeCluster, mutator, request
@@ -125,7 +125,7 @@ class Work:
         return _counted(lambda: asyncio.run(found.review(review)))
 
     def _mutator(self, shape: Shape) -> Mutator:
-        for cache in (making._remembered, candidates._remembered, fitting.fits):
+        for cache in (making._remembered, candidates._remembered, layout.fits):
             cache.cache_clear()
         found = self._mutators.get(shape.cluster)
         if found is None:

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.bounded_objects import Bounds, Holdings
 from cluster.kinds import claim_templates
-from cluster.shared_parts import LONGEST, SharedParts
+from cluster.kinds.claim_templates import LONGEST, SharedParts
 from conversion.claims.templates import Template
 
 

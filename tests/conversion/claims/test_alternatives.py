@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from conversion.claims.alternatives import Merged, TooMany, merge
-from conversion.claims.fitting import mask
 from conversion.claims.instance_fit import Serving
-from conversion.claims.layout import Layout
+from conversion.claims.layout import Layout, mask
 from conversion.claims.placement_options import Arrangement, AttributeTie, Option
 from neuron.hardware.instances import InstanceType, Topology
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from neuron.hardware.connections import links, neighbours
 from neuron.hardware.instances import Topology
-from neuron.hardware.links import links, neighbours
 
 
 def test_the_torus_of_the_documentation() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversion.claims.fitting import Place, Run, fits, mask
+from conversion.claims.layout import Place, Run, fits, mask
 
 
 def run_of(*places: tuple[list[int], list[int]], cores: int = 0) -> Run:
