@@ -9,7 +9,7 @@ from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
 from commands.map import style
 from commands.map.geometry import Geometry, Wrap, geometry
 from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges, users
-from runtime.terminal import printable
+from runtime.console import printable
 
 WIDTH: Final = 64
 HEIGHT: Final = 44

@@ -20,7 +20,7 @@ from commands.map.legend import (
 )
 from commands.map.summary import TypeSummary, summarise
 from neuron.findings import few
-from runtime.terminal import encodable, painted, printable
+from runtime.console import encodable, painted, printable
 
 MOST_DRAWN: Final = 4
 MOST_LISTED: Final = 60

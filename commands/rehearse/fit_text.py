@@ -7,8 +7,7 @@ from commands.rehearse.fitting import Fitting, MadePlace
 from commands.rehearse.model import PlayedPod
 from commands.rehearse.rehearsing import FitAnswer
 from commands.status.lines import counted, listed
-from runtime.console import json_text
-from runtime.terminal import BOLD, GREEN, RED, Style, printable, wrapped
+from runtime.console import BOLD, GREEN, RED, Style, json_text, printable, wrapped
 from runtime.text import number_ranges
 
 _MOST: Final = 6

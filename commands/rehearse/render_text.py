@@ -6,7 +6,7 @@ from commands.rehearse import tables
 from commands.rehearse.model import Rehearsal
 from commands.report.render_text import table_lines
 from commands.report.tables import names
-from runtime.terminal import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
+from runtime.console import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
 
 _INDENT = "  "
 _MOST = 12

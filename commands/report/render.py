@@ -12,8 +12,7 @@ from commands.report.render_markdown import as_markdown, markdown_table, markdow
 from commands.report.render_sarif import LineOf, as_sarif, sarif_document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
-from runtime.console import json_text
-from runtime.terminal import Style
+from runtime.console import Style, json_text
 
 Reports = Mapping[str, Report]
 """The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no

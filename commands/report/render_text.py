@@ -8,7 +8,7 @@ from commands.report.model import Report, Topic, topics
 from commands.report.tables import NOTHING, Table
 from commands.status.lines import counted
 from neuron.findings import short
-from runtime.terminal import BOLD, RED, YELLOW, Style, printable, wrapped
+from runtime.console import BOLD, RED, YELLOW, Style, printable, wrapped
 
 _INDENT: Final = "  "
 _GAP: Final = 2

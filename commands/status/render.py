@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from commands.status.lines import CheckResult, StatusLine, overall
-from runtime.console import json_text
-from runtime.terminal import encodable, painted, printable, wrapped
+from runtime.console import encodable, json_text, painted, printable, wrapped
 
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
 ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}

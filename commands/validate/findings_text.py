@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from commands.validate.check_files import Located
 from neuron.findings import Finding, Severity
-from runtime.terminal import BOLD, CYAN, RED, YELLOW, Style
+from runtime.console import BOLD, CYAN, RED, YELLOW, Style
 
 MOST_PLACES: Final = 20
 """Places of one fact that text shows."""

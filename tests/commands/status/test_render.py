@@ -6,7 +6,7 @@ import pytest
 
 from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.render import as_json, as_text
-from runtime.terminal import displayed
+from runtime.console import displayed
 
 LINES = (
     StatusLine("webhooks", CheckResult.WELL, "all there."),
