@@ -43,8 +43,6 @@ _KNOWN: Final = frozenset(
         names.ANNOTATION_KARPENTER_SERVES,
     }
 )
-_MOST: Final = 16
-"""Keys of one object that are compared: each comparison takes up to 0.1 ms."""
 _WORDS: Final = {re.sub("[^a-z]", "", key.removeprefix(_DOMAIN)): key for key in SETTINGS}
 _SHORT: Final = {"lnc": names.ANNOTATION_LNC}
 _UNKNOWN: Final = re.compile(
@@ -114,7 +112,7 @@ def _misspelt(keys: Iterable[object], field: str) -> Iterator[tuple[str, str]]:
     """Keys that look like one of ours, with that key. `field`: `labels` or `annotations`."""
     known = _KNOWN if field == "annotations" else _KNOWN - set(SETTINGS)
     ours = [key for key in keys if isinstance(key, str) and key.startswith(_DOMAINS) and key not in known]
-    for key in ours[:_MOST]:
+    for key in ours[:16]:  # Each comparison takes up to 0.1 ms.
         word = re.sub("[^a-z]", "", key.partition("/")[2].lower())
         close = _SHORT.get(word) or _WORDS.get(closest_word(word, _WORDS))
         if close:
@@ -126,20 +124,18 @@ _DOMAIN_WORDS: Final = ("aws", "amazon")
 _OTHER: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
 _SIMILARITY: Final = 0.82
 """`neruon` has 0.83; `neuron-trn2`, a name that an administrator may have given to a DeviceClass, has 0.75."""
-_LONGEST: Final = 128
-_REMEMBERED: Final = 1024
-"""Names whose comparison is remembered. Most pods have the same few names, and a comparison takes up to 0.1 ms."""
 
 
 def meant(name: str) -> str:
     """The legacy resource that a name such as `aws.amazon.com/neurons` means; empty for one of them, and for others."""
-    if name in names.LEGACY_RESOURCES or len(name) > _LONGEST:
+    if name in names.LEGACY_RESOURCES or len(name) > 128:
         return ""
     return _closest(name)
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+@functools.lru_cache(maxsize=1024)
 def _closest(name: str) -> str:
+    """Remembered, because most pods have the same few names, and a comparison takes up to 0.1 ms."""
     domain, _, local = name.lower().rpartition("/")
     if domain and not any(word in domain for word in _DOMAIN_WORDS):
         return ""

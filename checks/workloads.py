@@ -15,14 +15,13 @@ from neuron.findings import Finding, closest_word, did_you_mean, quoted, warning
 from neuron.names import DNS_LABEL
 
 _SHOWN: Final = 60
-_MOST_TEMPLATES: Final = 8
-"""PodGroup templates of a Workload (WorkloadMaxPodGroupTemplates of scheduling.k8s.io)."""
 _MISSING: Final = {"ResourceClaimTemplate": "NEU705", "ResourceClaim": "NEU706"}
 
 
 def check_claims(kind: str, data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU712: claims that the API server does not accept."""
-    for claims in itertools.islice(claim_lists(kind, data), _MOST_TEMPLATES + 1):
+    # A Workload has at most 8 templates (WorkloadMaxPodGroupTemplates of scheduling.k8s.io).
+    for claims in itertools.islice(claim_lists(kind, data), 8 + 1):
         if len(claims) > MOST_CLAIMS:
             path = claims[0].path.rpartition("[")[0]
             message = f"the PodGroup has {len(claims)} claims, and Kubernetes allows {MOST_CLAIMS}."

@@ -1,10 +1,11 @@
 """`make reference`: writes the pages of the book that are made from the code.
 
 Commands come from click, settings from their declarations, fields of policy files from the models' JSON Schemas, error
-codes from their table, tested versions from the record of the runs.
+codes from their table, tested versions from the record of the runs. The JSON Schemas of policy files are written too.
 `tests/test_reference.py` compares the files with what this module makes.
 """
 
+import functools
 import inspect
 import json
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import orjson
 import yaml
 
 from commands.cli.main import main as neuron_dra
@@ -393,6 +395,13 @@ def versions() -> str:
     return _TESTED.sub(lambda _: text, (FOLDER / "versions.md").read_text())
 
 
+def _json_schema(kind: str) -> str:
+    """The JSON Schema of one kind of policy files, for editors."""
+    model = next(model for (_, name), model in KINDS.items() if name == kind)
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(json_schema(model), option=options).decode()
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "errors.md": errors,
     "reference/commands.md": commands,
@@ -400,8 +409,9 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/values.md": values,
     "reference/policy-kinds.md": policy_kinds,
     "versions.md": versions,
+    **{f"../policies/schemas/{kind.lower()}.json": functools.partial(_json_schema, kind) for _, kind in KINDS},
 }
-"""Name of a file in docs -> the function that makes it."""
+"""Path of a file from docs -> the function that makes it."""
 
 
 if __name__ == "__main__":

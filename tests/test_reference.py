@@ -33,6 +33,11 @@ def test_each_reference_page_equals_the_output_of_the_script(name: str) -> None:
     assert (DOCS / name).read_text() == WRITE.PAGES[name](), "run make reference"
 
 
+def test_every_shipped_schema_is_written_by_the_script() -> None:
+    shipped = {f"../policies/schemas/{path.name}" for path in (DOCS.parent / "policies" / "schemas").iterdir()}
+    assert shipped == {name for name in WRITE.PAGES if name.endswith(".json")}
+
+
 def test_every_command_has_its_options_and_its_exit_codes() -> None:
     page = (DOCS / "reference/commands.md").read_text()
     context = click.Context(main, info_name="neuron-dra")

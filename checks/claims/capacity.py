@@ -19,8 +19,6 @@ from neuron.hardware.instances import Catalogue
 
 CORES: Final = qualified(names.CAPACITY_CORES)
 _OWN_DOMAIN: Final = f"{names.DRIVER}/"
-_MOST_HINTS: Final = 16
-"""Names for which a known one is suggested: a suggestion takes up to a millisecond."""
 _SHOWN: Final = 48
 
 
@@ -95,8 +93,8 @@ class CapacityRules:
         return [warning("NEU531", path, message, "The driver of this project publishes it; AWS's does not.", name)]
 
     def _closest(self, identifier: str) -> str:
-        """The most similar capacity, or an empty text; computed for the first names of a claim only."""
-        if identifier not in self._meant and len(self._meant) < _MOST_HINTS:
+        """The most similar capacity, or an empty text; only for the first names: one takes up to a millisecond."""
+        if identifier not in self._meant and len(self._meant) < 16:
             known = [each.rpartition("/")[2] for each in sorted(self._index.capacities())]
             self._meant[identifier] = closest_word(identifier, known)
         return self._meant.get(identifier, "")

@@ -26,12 +26,6 @@ _GROUP: Final = re.compile(
 _WINDOW: Final = f"{names.DRIVER}/window"
 _UNKNOWN_WHOLE: Final = (4, 16)
 """Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
-_LONGEST_YAML: Final = 100
-_MOST_LOOKS: Final = 10_000
-"""Values of devices that are looked at to find out what a claim can get, all types together. The claims that conversion
-makes take 4,100 at most."""
-_LOOKS_OF_JUDGE: Final = 50
-"""What it takes to compare devices with the runs of a type, in such looks."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -92,13 +86,14 @@ def every_allocation(
     for leaf in leaves:
         masks[leaf.request] = masks.get(leaf.request, 0) | leaf.mask
     types = set.intersection(*(set(index.types(mask)) for mask in masks.values()))
-    work = _Work(_MOST_LOOKS)
+    # Values of devices that are looked at, all types together. The claims that conversion makes take 4,100 at most.
+    work = _Work(10_000)
     try:
         for name in sorted(types):
             mine = [leaf for leaf in leaves if leaf.mask & index.of_type(name)]
             entry, found = catalogue.get(name), False
             for each in _allocations(mine, constraints, index, name, entry, work):
-                work.spend(_LOOKS_OF_JUDGE)
+                work.spend(50)  # What it takes to compare devices with the runs of a type, in such looks.
                 if not judge(entry, each):
                     return False
                 found = True
@@ -337,7 +332,7 @@ class Connections:
             # AWS's own driver, and sizes without a window attribute.
             return f"Select neighbours, such as: {first_devices(count)}."
         yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
-        if len(yaml) > _LONGEST_YAML:
+        if len(yaml) > 100:
             yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
         return f"Add {yaml}"
 

@@ -30,8 +30,6 @@ _FORM_ERRORS: Final = ("NEU507", "NEU508", "NEU530")
 """Errors of form that are errors in any API version, and lists that are too long to be checked."""
 _MOST_SELECTORS: Final = 1024
 """Selectors of all requests of one claim that are evaluated."""
-_MOST_HINTS: Final = 16
-"""DeviceClasses of one claim for which a known name is suggested: that takes milliseconds each."""
 
 
 class ClaimContext(Struct, frozen=True):
@@ -342,7 +340,8 @@ class _Matcher:
         name, context = devices.device_class, self._context
         if exists or not name or (name == context.device_class and not context.classes_known):
             return
-        if name not in self._hints and len(self._hints) < _MOST_HINTS:
+        # A suggestion takes milliseconds.
+        if name not in self._hints and len(self._hints) < 16:
             self._hints[name] = did_you_mean(name, sorted({context.device_class, *context.classes} - {name}))
         hint = self._hints.get(name, "")
         if not hint and not context.classes_known:

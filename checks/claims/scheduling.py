@@ -154,6 +154,8 @@ def _steps(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, entry: 
     most = spent = 0
     ways = 1
     taken: list[tuple[int, int]] = []
+    tied = [frozenset(each.requests) for each in claim.constraints if group_size(each.match_attribute)]
+    before: set[frozenset[str]] = set()
     for request in dict.fromkeys(leaf.request for leaf in leaves):
         here = [leaf for leaf in leaves if leaf.request == request and masks[id(leaf)]]
         if not here:
@@ -162,12 +164,14 @@ def _steps(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, entry: 
         for leaf in here:
             count, mask = leaf.devices.count, masks[id(leaf)]
             pool = index.devices(mask, entry.name)
-            group = _group(claim, leaf, pool)
+            group = _group(claim, leaf, mask, index, entry)
             alike = sum(other.devices.count for other in leaves if masks[id(other)] == mask and not group)
             # Of requests for any of the same devices, the last one lacks a device.
             free = min(group or pool, alike - 1 if alike > count else pool)
             free = max(free - sum(amount for other, amount in taken if other == mask and not group), 0)
-            places = max(1, pool // group) if group else 1
+            # The group of an earlier request is its group, too.
+            follows = any(covers(each, leaf.devices.reference) for each in before)
+            places = max(1, pool // group) if group and not follows else 1
             missing += places * tries(count, orders=orders)
             if free >= count:
                 found += places * ways_of(free, count)
@@ -178,15 +182,19 @@ def _steps(claim: ClaimSpec, leaves: Sequence[Leaf], index: DeviceIndex, entry: 
         spent += ways * walked
         ways *= found
         taken += [(masks[id(leaf)], leaf.devices.count) for leaf in here[:1]]
+        before.update(each for each in tied if any(covers(each, leaf.devices.reference) for leaf in here))
     return most
 
 
-def _group(claim: ClaimSpec, leaf: Leaf, pool: int) -> int:
+def _group(claim: ClaimSpec, leaf: Leaf, mask: int, index: DeviceIndex, entry: InstanceType) -> int:
     """Devices of the smallest group in which a request must be; 0 if that is no fewer than it can match."""
+    pool = index.devices(mask, entry.name)
     sizes = [
         size
         for each in claim.constraints
         if covers(frozenset(each.requests), leaf.devices.reference)
-        and leaf.devices.count <= (size := group_size(each.match_attribute)) < pool
+        and (largest := group_size(each.match_attribute))
+        # Of a group, its selector may match a part.
+        and leaf.devices.count <= (size := index.groups(mask, each.match_attribute, entry.name) or largest) < pool
     ]
     return min(sizes, default=0)

@@ -167,21 +167,21 @@ class _Run:
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
-        from commands.cluster.reader import NoAnswerError
+        from commands.cluster.reader import ClusterReader
         from commands.explain.explaining import Explainer
-        from commands.explain.reads import Reads, StoredPod
+        from commands.explain.reads import CannotExplainError, Reads, StoredPod
         from commands.objects.manifests import manifests
         from runtime.api_errors import ApiServerError
 
         async with connected(cluster) as server:
-            reads = Reads(server, server.address)
+            reads = Reads(ClusterReader(server), server.address)
             documents = (document for source in self._sources for document in source.documents)
             objects = (each for document in documents for each in manifests(document, namespace))
             namespaces = {each.namespace for each in objects} | {namespace}
             try:
                 live = await reads.live(sorted(namespaces))
                 stored = [each for target in named for each in await self._stored(reads, target, namespace)]
-            except (NoAnswerError, ApiServerError) as error:
+            except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
         found = list(explainer.files())
@@ -228,7 +228,8 @@ def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
     if not live.policy_files:
         return None
     from commands.objects.file_policies import FilePolicies
-    from policies.files.loader import PolicyError, load
+    from policies.files.folders import PolicyError
+    from policies.files.loader import load
 
     try:
         found = load(live.policy_files, run_tests=False)

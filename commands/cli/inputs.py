@@ -166,7 +166,7 @@ def _policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
         return None
     # Schema and engine take 20 MiB: imported only if there are policies.
     from commands.objects.file_policies import FilePolicies
-    from policies.files.loader import PolicyError
+    from policies.files.folders import PolicyError
 
     try:
         policies = FilePolicies.load(chosen.policies, dt.datetime.now(dt.UTC), time.monotonic, chosen.device_class)

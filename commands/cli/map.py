@@ -193,12 +193,13 @@ def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
 
 
 async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
-    from commands.devices.snapshot import fetch
+    from commands.cluster.reader import ClusterReader
+    from commands.devices.snapshot import read_snapshot
     from runtime.api_errors import ApiServerError
 
     async with connected(cluster) as server:
         try:
-            return await fetch(server, server.address)
+            return await read_snapshot(ClusterReader(server), server.address)
         except ApiServerError as error:
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 

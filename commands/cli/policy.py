@@ -331,8 +331,8 @@ def _load(context: click.Context, folder: Path, code: int, cluster: ClusterChoic
         CannotLookError: the user chose a cluster, and it does not answer.
     """
     # Imported here because the engine takes long to import, and --help does not need it.
-    from policies.files.folders import read_file
-    from policies.files.loader import PolicyError, load, read_folder
+    from policies.files.folders import PolicyError, read_file, read_folder
+    from policies.files.loader import load
 
     try:
         files = read_file(folder) if folder.is_file() else read_folder(folder)

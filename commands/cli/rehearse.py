@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from commands.rehearse.model import Rehearsal
     from commands.report.file_inputs import FileInputs
     from commands.report.inventory import Found
-    from conversion.asks.conversion_context import ConversionOptions
 
 _COLUMNS: Final = 100
 _MOST_NODES: Final = 1000
@@ -141,10 +140,10 @@ def rehearse(
     Exit codes: 0; 1 if a pod that runs today would wait, or any pod be denied; 2 if an input or the cluster cannot be
     read.
     """
+    from commands.rehearse.gather import NoSuchTypeError
     from commands.rehearse.reads import CannotAssumeError
     from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
     from commands.rehearse.rehearsing import rehearse as play
-    from commands.rehearse.search import NoSuchTypeError
 
     if (filenames or directories) and cluster.is_chosen:
         raise click.UsageError("Arguments, -f and -k read files; --kubeconfig and --context read a cluster.")
@@ -185,33 +184,22 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]
     return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """Settings of a run: those of the webhook, and what is converted."""
-
-    chosen: "ConversionOptions"
-    settings: "GatheringSettings"
-
-
 def _settings(
     flags: dict[str, object],
     namespaces: tuple[str, ...] = (),
     group_label: str = "",
     pools: Mapping[str, int] = MappingProxyType({}),
-) -> _Asked:
+) -> "GatheringSettings":
     from commands.rehearse.gather import GatheringSettings
 
-    chosen, policies = load_settings(flags)
-    return _Asked(
-        chosen,
-        GatheringSettings(
-            chosen,
-            policies,
-            past_shadow=flags.get("mode") is None,
-            converting=frozenset(namespaces) if namespaces else None,
-            group_label=group_label,
-            pools=pools,
-        ),
+    options, policies = load_settings(flags)
+    return GatheringSettings(
+        options,
+        policies,
+        past_shadow=flags.get("mode") is None,
+        converting=frozenset(namespaces) if namespaces else None,
+        group_label=group_label,
+        pools=pools,
     )
 
 
@@ -255,7 +243,7 @@ class _Source:
 
         return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
 
-    def read(self, asked: _Asked, *, live: bool = False) -> "tuple[Gathering, list[str], str]":
+    def read(self, settings: "GatheringSettings", *, live: bool = False) -> "tuple[Gathering, list[str], str]":
         """The cluster, what could not be read of it, and its name. `live`: not that of the files.
 
         Raises:
@@ -264,25 +252,23 @@ class _Source:
         counter = Counter("objects")
         try:
             if live or self.files is None:
-                return asyncio.run(self._live(asked, counter))
+                return asyncio.run(self._live(settings, counter))
             from commands.rehearse.reads import from_files
 
             counter.phase("assessed")
-            kubernetes = asked.chosen.kubernetes_version or ""
-            now = dt.datetime.now(dt.UTC)
-            gathered, problems = from_files(self.files, asked.settings, kubernetes, now, counter.step)
+            gathered, problems = from_files(self.files, settings, dt.datetime.now(dt.UTC), counter.step)
         finally:
             counter.clear()
         return gathered, problems, self.names
 
-    async def _live(self, asked: _Asked, counter: Counter) -> "tuple[Gathering, list[str], str]":
+    async def _live(self, settings: "GatheringSettings", counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.rehearse.reads import CannotPlayError, from_cluster
         from runtime.api_errors import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:
-                gathered, problems = await from_cluster(server, server.address, asked.settings, counter.listed)
+                gathered, problems = await from_cluster(server, server.address, settings, counter.listed)
             except (ClusterUnavailableError, ApiServerError, CannotPlayError) as error:
                 raise CannotLookError(str(error)) from error
         return gathered, problems, server.address
@@ -330,11 +316,10 @@ def fit(
         raise click.UsageError("Name what to fit: --count N, with --type, or -f with a pod or workload.")
     if source.has_nodes and cluster.is_chosen:
         raise click.UsageError("The files have Nodes: without --kubeconfig and --context they are the cluster.")
-    asked = _settings(flags)
-    demand = None if count is None else _counted(count, kind, namespace, asked.settings)
-    gathered, problems, origin = source.read(asked, live=not source.has_nodes)
-    from commands.rehearse.fit_text import as_json, as_text
-    from commands.rehearse.rehearsing import NothingToFitError, fits
+    settings = _settings(flags)
+    demand = None if count is None else _counted(count, kind, namespace, settings)
+    gathered, problems, origin = source.read(settings, live=not source.has_nodes)
+    from commands.rehearse.fitting import NothingToFitError, as_json, as_text, fits
 
     candidates = [demand] if demand is not None else [] if source.files is None else list(source.files.found)
     try:
@@ -354,7 +339,7 @@ def _counted(count: int, kind: str, namespace: str, settings: "GatheringSettings
     Raises:
         click.BadParameter: there is no such type.
     """
-    from commands.rehearse.rehearsing import pod_of, types_of
+    from commands.rehearse.fitting import pod_of, types_of
 
     types = types_of(settings, kind)
     if kind and not types:

@@ -272,11 +272,8 @@ class _Cluster:
         options: "ConversionOptions",
         policies: "FilePolicies | None",
     ) -> _ReportPart:
-        from commands.cluster.store import read_store
         from commands.devices import device_map
         from commands.devices.cluster_devices import ClusterDevices
-        from commands.devices.snapshot import fetch, stored
-        from commands.objects.file_store import FileStore
         from commands.report import cluster_inputs, webhook_records
         from commands.report.build import ReportBuilder
         from commands.status import kueue
@@ -284,15 +281,13 @@ class _Cluster:
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        seen = await fetch(server, server.address, reader=reader, with_pods=False)
-        view = await read_store(reader, server.address, stored(seen))
-        devices = ClusterDevices.of(seen, view.kubernetes_version(), catalogue)
-        notes = [*(device_map.build(seen, catalogue) if devices is None else devices.map).problems]
-        queues = await kueue.read(reader)
-        around = FileStore(below=view)
-        notes += [f"{view.unseen}."] if view.unseen else []
-        builder = ReportBuilder(options, around, policies, devices, kueue.counted_classes(queues))
-        lines = kueue.check(queues, [options.device_class])
+        around = await cluster_inputs.read_surroundings(reader, server.address)
+        devices = ClusterDevices.of(around.seen, around.store.kubernetes_version(), catalogue)
+        counted = kueue.counted_classes(around.queues)
+        builder = ReportBuilder(options, around.store, policies, devices, counted)
+        lines = kueue.check(around.queues, [options.device_class])
+        notes = [*(device_map.build(around.seen, catalogue) if devices is None else devices.map).problems]
+        notes += [around.unknown] if around.unknown else []
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
         inputs = cluster_inputs.ClusterInputs(reader, self.namespace)

@@ -69,11 +69,13 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
 
 
 async def _look(cluster: ClusterChoice, namespace: str) -> "StatusSnapshot":
-    from commands.cluster.reader import NoAnswerError
-    from commands.status.snapshot import fetch
+    from commands.cluster.reader import ClusterReader
+    from commands.status.snapshot import TIMEOUT, read_status
+    from runtime.api_errors import ApiServerError
 
     async with connected(cluster) as server:
+        reader = ClusterReader(server, timeout=TIMEOUT, attempts=1)
         try:
-            return await fetch(server, server.address, namespace)
-        except NoAnswerError as error:
-            raise CannotLookError(f"{server.address} cannot be checked: {error}") from error
+            return await read_status(reader, server.address, namespace)
+        except ApiServerError as error:
+            raise CannotLookError(f"{server.address} cannot be checked: {error}.") from error

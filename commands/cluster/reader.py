@@ -31,8 +31,8 @@ from runtime.api_server import (
     JSON,
     OLDEST_KUBERNETES,
     RESOURCE_GROUP,
-    ApiServer,
     Resource,
+    TimedApiServer,
     decoded,
     loaded,
     loaded_object,
@@ -52,10 +52,6 @@ Object: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[Resource, int], None]
 """Is called after each page: what is read, and how many objects of it have been read."""
-
-
-class NoAnswerError(Exception):
-    """The cluster does not answer, or refuses the credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ class ClusterReader:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: TimedApiServer,
         *,
         progress: Progress = lambda *_: None,
         timeout: float = TIMEOUT,
@@ -166,16 +162,16 @@ class ClusterReader:
         """The version of the API server, such as `v1.36.2`; empty if it does not say. To be asked first.
 
         Raises:
-            NoAnswerError: the cluster does not answer, or refuses the credentials.
+            ApiServerError: the cluster does not answer, or refuses the credentials.
         """
         try:
             return str(loaded_object(await self._body("/version"), "/version").get("gitVersion") or "")
-        except (UnreachableError, ApiAnswerError) as error:
-            raise NoAnswerError(f"{error}.") from error
+        except ApiAnswerError:
+            raise
         except ApiServerError as error:
-            if isinstance(error, StatusError) and error.code == UNAUTHORIZED:
-                raise NoAnswerError("the API server does not accept these credentials.") from error
-            return Unseen(f"/version cannot be read: {error}.", error=error)
+            why = Unseen(f"/version cannot be read: {error}.", error=error)
+            answered(why)
+            return why
 
     async def served(self) -> Mapping[Kind, ServedKind]:
         """The kinds outside the core group that the API server serves. Asked once.
@@ -194,6 +190,16 @@ class ClusterReader:
             return (loaded_object(await self._body(path), path),)
         except ApiServerError as error:
             return () if is_missing(error) else unseen(error, resource, "get", namespace)
+
+    async def review(self, resource: Resource, body: Mapping[str, object]) -> Object:
+        """The answer to a review, such as a SubjectAccessReview. It is sent once.
+
+        Raises:
+            ApiServerError: there is no answer, or it is an error.
+        """
+        path = resource.path()
+        async with self._turns:
+            return loaded_object(await self.server.request("POST", path, timeout=self._timeout, body=body), path)
 
     async def list(
         self,

@@ -5,7 +5,7 @@ A list shows the most recent state (`runtime.answers`). Nothing is followed afte
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,15 +16,12 @@ from cluster.object_reader import ObjectReader
 from cluster.store import Store, StoredKind
 from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items, unseen
 from runtime.api_errors import ApiServerError, ClusterUnavailableError
-from runtime.api_server import JSON, PARTIAL_LIST, explain, kubernetes_version
+from runtime.api_server import JSON, PARTIAL_LIST, explain
 from runtime.watching import Counters
 
 T = TypeVar("T")
 Kept: TypeAlias = Seen[tuple[Key, T]]
 """What a store keeps of all objects of a kind, by key."""
-
-_ANSWER_TIMEOUT: Final = 10.0
-"""Seconds in which the API server must answer a user's command."""
 
 
 async def read_store(
@@ -42,7 +39,8 @@ async def read_store(
     """
     known = have or {}
     store = Store(look_up=LookUps(reader.server, lambda: float("inf")).exist)
-    store.set_kubernetes_version(await kubernetes_version(reader.server, _ANSWER_TIMEOUT))
+    version = await reader.version()
+    store.set_kubernetes_version("" if isinstance(version, Unseen) else version)
     kept: tuple[KeptKind[Any], ...] = (RESIZERS, TEMPLATES, *OTHERS, *SUPPLIES)
     missing = [each for each in kept if each.kind not in known]
     read = await asyncio.gather(*(_read(reader, each) for each in missing))

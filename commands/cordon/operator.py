@@ -17,13 +17,13 @@ from commands.cordon.evictions import PodUse, users
 from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
-from commands.devices.snapshot import fetch, taint_rules
+from commands.devices.snapshot import read_snapshot, taint_rules
 from neuron import known_faults, names
 from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
 from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_server import COMPACT, JSON, MERGE_PATCH, Resource, TimedApiServer, explain, kubernetes_version
+from runtime.api_server import COMPACT, JSON, MERGE_PATCH, Resource, TimedApiServer, explain
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -128,8 +128,8 @@ class Operator:
         """
         try:
             served = await taint_rules(self._reader)
-            version = await kubernetes_version(self._server, TIMEOUT)
-            snapshot = await fetch(self._server, self._address, reader=self._reader, with_pods=False)
+            version = await self._reader.version()
+            snapshot = await read_snapshot(self._reader, self._address, with_pods=False)
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
         slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
@@ -141,7 +141,8 @@ class Operator:
         pool = next((each.pool for each in slices if each.node == target.node), target.node)
         whole = _whole(node, claims, pool)
         used = users(claims, pool, targets.closed_devices(target, whole), targets.taint(NO_EXECUTE))
-        return Scene(target, node, pool, whole, served, _fault(version), rules, cordon, used)
+        why_not = "" if isinstance(version, Unseen) else _fault(version)
+        return Scene(target, node, pool, whole, served, why_not, rules, cordon, used)
 
     async def owners(self, pods: Iterable[PodUse]) -> dict[str, str]:
         """What creates each pod again, such as `Job/train`, by UID of the pod; empty if nothing does."""

@@ -30,7 +30,7 @@ from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.taint_rules import KIND, read_rule, tainted
 from runtime.api_errors import ApiServerError, UnreachableError
-from runtime.api_server import RESOURCE_GROUP, Resource, TimedApiServer
+from runtime.api_server import RESOURCE_GROUP, Resource
 
 T = TypeVar("T")
 
@@ -91,19 +91,13 @@ class ClusterSnapshot:
     loads: NodeLoads | None = None
 
 
-async def fetch(
-    server: TimedApiServer,
-    address: str,
-    *,
-    reader: ClusterReader | None = None,
-    with_pods: bool = True,
-    with_loads: bool = False,
+async def read_snapshot(
+    reader: ClusterReader, address: str, *, with_pods: bool = True, with_loads: bool = False
 ) -> ClusterSnapshot:
     """Read everything, one list after the other, so that at most one page is in memory.
 
     Args:
-        address: its URL.
-        reader: of the server, which reads other things as well; None: a new one.
+        address: of the API server.
         with_pods: whether to read pods, the longest list of most clusters. They are also read to find the pods of
             PodGroups for which claims are reserved.
         with_loads: whether to read pods without Neuron devices as well, and count what they request.
@@ -111,7 +105,6 @@ async def fetch(
     Raises:
         ApiServerError: the cluster does not answer, or refuses the credentials.
     """
-    reader = reader or ClusterReader(server)
     ours = f"spec.driver={names.DRIVER}"
     slices = answered(await reader.list(RESOURCE_SLICES, keep=read_slice, fieldSelector=ours))
     served = await taint_rules(reader)
@@ -132,7 +125,7 @@ async def fetch(
         pods = answered(await reader.list(PODS, keep=counted, again=counting.clear))
     elif with_pods or in_groups:
         pods = answered(await reader.list(PODS, keep=_pod, marks=_POD_MARKS))
-    found = ClusterSnapshot(address, server.now(), nodes, slices, claims, pods, classes, rules)
+    found = ClusterSnapshot(address, reader.server.now(), nodes, slices, claims, pods, classes, rules)
     return _completed(dataclasses.replace(found, loads=None if isinstance(pods, Unseen) else loads))
 
 

@@ -21,9 +21,8 @@ from cluster.resources import (
     VERTICAL_POD_AUTOSCALERS,
 )
 from commands.cluster.discovery import Kind
-from commands.cluster.reader import ClusterReader, NoAnswerError, Object, Seen, Unseen, items, whole
-from commands.devices import snapshot
-from commands.devices.snapshot import ClusterSnapshot
+from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, whole
+from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
@@ -37,7 +36,7 @@ from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.vertical_autoscalers import KIND as AUTOSCALER
 from runtime.api_errors import ApiServerError
-from runtime.api_server import Resource, TimedApiServer
+from runtime.api_server import Resource
 
 T = TypeVar("T")
 
@@ -52,6 +51,10 @@ _OF_NAMESPACE: Final = (
     (LIMIT_RANGES, "LimitRange"),
     (RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate"),
 )
+
+
+class CannotExplainError(Exception):
+    """An object that the user named cannot be read; the message has the reason and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,20 +93,19 @@ class StoredPod:
 class Reads:
     """Reads of one cluster."""
 
-    def __init__(self, server: TimedApiServer, address: str) -> None:
-        self._server = server
+    def __init__(self, reader: ClusterReader, address: str) -> None:
+        self._reader = reader
         self._address = address
-        self._reader = ClusterReader(server)
 
     async def live(self, namespaces: Iterable[str]) -> Live:
         """Everything for pods of some namespaces.
 
         Raises:
-            NoAnswerError: the cluster does not answer, or refuses the credentials.
+            ApiServerError: the cluster does not answer, or refuses the credentials.
         """
         reader = self._reader
         version = await reader.version()
-        found = await snapshot.fetch(self._server, self._address, reader=reader, with_loads=True)
+        found = await read_snapshot(reader, self._address, with_loads=True)
         notes: list[str] = []
         claims = found.claims
         objects, unknown_pools = await self._pools()
@@ -171,11 +173,11 @@ class Reads:
         """A pod and its Events, the oldest first.
 
         Raises:
-            NoAnswerError: the pod cannot be read.
+            CannotExplainError: the pod cannot be read.
         """
         seen = await self._reader.get(PODS, namespace, name)
         if isinstance(seen, Unseen):
-            raise NoAnswerError(str(seen))
+            raise CannotExplainError(str(seen))
         if not seen:
             return StoredPod(None)
         (pod,) = seen
@@ -189,12 +191,12 @@ class Reads:
         """A workload; None if it does not exist.
 
         Raises:
-            NoAnswerError: it cannot be read, or the cluster does not serve its kind.
+            CannotExplainError: it cannot be read, or the cluster does not serve its kind.
         """
         resource = await self._resource(kind)
         seen = await self._reader.get(resource, namespace, name)
         if isinstance(seen, Unseen):
-            raise NoAnswerError(str(seen))
+            raise CannotExplainError(str(seen))
         return live_manifest(seen[0], resource, kind[1]) if seen else None
 
     async def waiting(self, workload: Manifest) -> tuple[str, ...]:
@@ -212,10 +214,10 @@ class Reads:
         try:
             served = await self._reader.served()
         except ApiServerError as error:
-            raise NoAnswerError(f"{error}.") from error
+            raise CannotExplainError(f"{error}.") from error
         found = served.get(kind)
         if found is None:
-            raise NoAnswerError(f"it serves no {name} of {group}.")
+            raise CannotExplainError(f"it serves no {name} of {group}.")
         return found.resource
 
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:

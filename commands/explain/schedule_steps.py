@@ -82,8 +82,8 @@ def _with_group(group: Object) -> Diagnosis:
 
 
 _FIXES: Final[Mapping[Block, str]] = {
-    Block.NOT_TRIED: "Wait until another run is free, or request fewer devices: a smaller number has more places"
-    " (docs/topology.md).",
+    Block.NOT_TRIED: "Wait until another run is free, or select one instance type or request fewer devices: `neuron-dra"
+    " explain -f` of the pod's manifest names those with which all runs are tried (NEU219, docs/topology.md).",
     Block.NOT_CONNECTED: "Wait until one of the holders ends, or delete one of them on the node with the most free"
     " devices; `neuron-dra map` shows who holds what.",
     Block.HELD: "Wait until pods that hold devices end, or add a node of the type.",

@@ -7,7 +7,6 @@ that name a loopback host, so that other web sites cannot read it through a brow
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import ipaddress
 import time
@@ -26,9 +25,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commands.cluster.reader import ClusterReader
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
-from commands.devices.snapshot import ClusterSnapshot, fetch
+from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.map import page
 from runtime.api_errors import ApiServerError
 from runtime.api_transport import Connection
@@ -229,7 +229,11 @@ async def run(
     """
     async with contextlib.AsyncExitStack() as stack:
         connection = await stack.enter_async_context(connect())
-        look = functools.partial(fetch, connection, connection.address)
+
+        async def look() -> ClusterSnapshot:
+            # A reader asks once which kinds there are; they may change while the page is open.
+            return await read_snapshot(ClusterReader(connection), connection.address)
+
         live = LiveMap(look, served.interval, served.draw)
         stack.push_async_callback(live.close)
         await live.data()

@@ -38,7 +38,8 @@ from policies.applying.knowledge import (
 )
 from policies.applying.steering import SteeringRefusedError, find_steering, finder
 from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
-from policies.files.loader import PolicyError, load_folder
+from policies.files.folders import PolicyError
+from policies.files.loader import load_folder
 from policies.judging.evaluate import REVIEW_LIMIT, evaluate
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, MutatingRule, PolicySet, ValidatingRule

@@ -24,7 +24,7 @@ from commands.prune.decide import Generated, Key, User, candidates, left_over, m
 from commands.prune.reads import CannotListError, Reader, reason, review
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import COMPACT, JSON, MERGE_PATCH, ApiServer, loaded_object, rule_text
+from runtime.api_server import COMPACT, JSON, MERGE_PATCH, TimedApiServer, loaded_object, rule_text
 
 _VERBS: Final = ("patch", "delete", "create")
 _PARALLEL: Final = 8
@@ -89,7 +89,7 @@ class Pruner:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: TimedApiServer,
         namespace: str = "",
         *,
         reader: Reader | None = None,

@@ -8,7 +8,7 @@ placed as the scheduler would.
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -27,11 +27,18 @@ from commands.devices.allocator_inputs import (
 )
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.quotas import devices_by_class
-from commands.rehearse.budgets import POD_DISRUPTION_BUDGET, DrainBudgets
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
-from commands.rehearse.play import RehearsalScene
-from commands.rehearse.played_nodes import DRIVER, PLUGIN, DeviceModel, PlayedNode, PlayedNodes, amounts_of, with_scores
-from commands.rehearse.search import NoSuchTypeError, like
+from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
+from commands.rehearse.played_nodes import (
+    DRIVER,
+    DRIVER_LABEL,
+    PLUGIN,
+    DeviceModel,
+    PlayedNode,
+    PlayedNodes,
+    amounts_of,
+    with_scores,
+)
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
@@ -50,6 +57,7 @@ from neuron.api.fields import mapping, mappings, text
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import StoredClaim
 from neuron.findings import Finding, Severity
+from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.raw_objects import identity
 
 if TYPE_CHECKING:
@@ -93,6 +101,10 @@ _WAITING: Final = {
 _MOST_SYNTHETIC: Final = 100_000
 
 
+class NoSuchTypeError(Exception):
+    """No node of the cluster has the type, and the catalogue lacks it; the message is the type."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class GatheringSettings:
     """What the user chose.
@@ -115,9 +127,10 @@ class GatheringSettings:
     counted_classes: Collection[str] = ()
     pools: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def counting(self, classes: Collection[str]) -> "GatheringSettings":
-        """The settings with DeviceClasses that Kueue counts."""
-        return dataclasses.replace(self, counted_classes=classes)
+    @property
+    def catalogue(self) -> Catalogue:
+        """The instance types, those of policy files among them."""
+        return self.policies.catalogue if self.policies else Catalogue()
 
 
 class Gathering:
@@ -157,7 +170,7 @@ class Gathering:
         self._with_pods: set[str] = set()
         self._loads: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._forms: dict[object, Form] = {}
-        self._claims: dict[int, tuple[PodNeed, AllocatorClaim | None]] = {}
+        self._claims: dict[PodNeed, AllocatorClaim | None] = {}
         self._selects = Selects()
         self._unjudged: Counter[str] = Counter()
         self._models: dict[str, DeviceModel | None] = {}
@@ -167,7 +180,6 @@ class Gathering:
             for user in claim.pods if claim.ours else ():
                 self._holders[claim.metadata.namespace, user.name].append(claim)
         self._assessed: dict[PodKind, Workload] = {}
-        self._synthetic: set[PlayedPod] = set()
         self._assumed = 0
         self._own_claims: list[str] = []
         """Pods that do not run, and manifests, that have claims of their own."""
@@ -360,7 +372,7 @@ class Gathering:
         claims: Form | None = None
         if workload.prospect is Prospect.BLOCKED:
             refused = next(iter([*errors, *(each.finding for each in blocking)]), None)
-        elif workload.fate is Fate.CONVERTS and group.need is not None:
+        elif workload.fate is Fate.CONVERTS:
             claims = self._claim_form(group, plugin)
             waits = next(
                 (
@@ -387,20 +399,19 @@ class Gathering:
 
     def _claim_form(self, group: TemplatePods, plugin: Form) -> Form | None:
         need = group.need
-        claim = None if need is None else self._claim(need)
-        if need is None or claim is None:
+        if need is None:
             return None
-        key = (id(need), id(plugin))
+        if need not in self._claims:
+            self._claims[need] = self._demand(need.claims)
+        claim = self._claims[need]
+        if claim is None:
+            return None
+        key = need, plugin
         if key not in self._forms:
             charge = sum(devices_by_class(spec)[self._settings.options.device_class] for spec in need.claims)
             devices = group.after.devices if group.after is not None else plugin.devices
             self._forms[key] = Form(need.pod, {}, claim, plugin.amounts, devices, charge)
         return self._forms[key]
-
-    def _claim(self, need: PodNeed) -> AllocatorClaim | None:
-        if id(need) not in self._claims:
-            self._claims[id(need)] = need, self._demand(need.claims)
-        return self._claims[id(need)][1]
 
     def _demand(self, specs: Sequence[ClaimSpec]) -> AllocatorClaim | None:
         """All claims of a pod as one; None if a selector cannot be evaluated."""
@@ -432,28 +443,38 @@ class Gathering:
         instance_type = cluster.instance_type(node)
         group = group_name(node, instance_type, self._settings.group_label)
         after = self._model_after(instance_type)
-        used = self._loads.get(node.name)
+        side = ""
+        fixed: Results = ()
         if node.legacy:
-            return PlayedNode(node, instance_type, group=group, side=PLUGIN, after=after, used=used)
-        if cluster.publishes(node.name):
+            side = PLUGIN
+        elif cluster.publishes(node.name):
             found = cluster.devices(node.name)
-            model = self._model(found.hardware, instance_type) if found.missing is None else None
-            return PlayedNode(
-                node, instance_type, group=group, side=DRIVER, model=model, after=model, fixed=found.held, used=used
-            )
-        if node.name in self._joined:
-            return PlayedNode(node, instance_type, group=group, side=DRIVER, model=after, after=after)
-        return PlayedNode(node, instance_type, group=group, after=after, used=used)
+            side, fixed = DRIVER, found.held
+            after = self._model(found.hardware, instance_type) if found.missing is None else None
+        elif node.name in self._joined:
+            side = DRIVER
+        used = self._loads.get(node.name)
+        return PlayedNode(node, instance_type, group=group, side=side, after=after, fixed=fixed, used=used)
 
-    def spare(self, name: str, instance_type: str) -> PlayedNode:
-        """A spare node with the driver. Raises NoSuchTypeError."""
+    def with_spares(self, scene: RehearsalScene, spares: Mapping[str, int], prefix: str) -> RehearsalScene:
+        """The scene with spare nodes, which have the driver from the start. Raises NoSuchTypeError."""
+        made = [
+            self._spare(f"{prefix}-{kind}-{number}", kind)
+            for kind, count in spares.items()
+            for number in range(1, count + 1)
+        ]
+        played = [*scene.played.copy().nodes.values(), *made]
+        return dataclasses.replace(scene, played=PlayedNodes(played)) if made else scene
+
+    def _spare(self, name: str, instance_type: str) -> PlayedNode:
         entry = self._cluster.catalogue.get(instance_type)
         model = self._model_after(instance_type)
         if entry is None or model is None:
             raise NoSuchTypeError(instance_type)
-        labels = {key: value for key, value in labels_of(entry).items() if value is not None}
-        empty = PlayedNode(Node(name, labels=labels), instance_type, side=DRIVER, model=model)
-        return like(name, instance_type, self._states, empty)
+        same = [each.node for each in self._states if each.instance_type == instance_type]
+        labels = common_labels(entry, same) | {"kubernetes.io/hostname": name, **DRIVER_LABEL}
+        made = Node(name, labels=labels, allocatable=without_legacy(same))
+        return PlayedNode(made, instance_type, side=DRIVER, after=model)
 
     # --- the scene ----------------------------------------------------------------------------------------------
 
@@ -465,23 +486,24 @@ class Gathering:
             if (state := self._node(node)).side or state.instance_type in self._cluster.catalogue
         ]
         played = PlayedNodes(self._states)
-        if manifests:
-            self._synthesize()
+        created = self._of_manifests() if manifests else []
         pods: list[PlayedPod] = []
         late: list[PlayedPod] = []
         for pod in self._pods:
             if pod.node in played.nodes:
+                state = played.nodes[pod.node]
                 if not pod.converted:
-                    played.put(len(pods), pod.kind.plugin, pod.node, pod.kind.spread)
+                    state.add(len(pods), pod.kind.plugin, (), pod.kind.spread)
                 elif pod.kind.claims is not None:
-                    played.put(len(pods), pod.kind.claims, pod.node, pod.kind.spread, self._own(played, pod))
+                    state.add(len(pods), pod.kind.claims, self._own(state, pod), pod.kind.spread)
                 pods.append(pod)
             elif not pod.node:
                 late.append(pod)
             else:
                 self._unjudged["nodes that are not known"] += 1
-        for pod in late:
-            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread) if pod in self._synthetic else ""
+        pods += late
+        for pod in created:
+            node = played.place(len(pods), pod.kind.plugin, pod.kind.spread)
             self._assumed += bool(node)
             pods.append(dataclasses.replace(pod, node=node))
         groups: defaultdict[str, list[PlayedNode]] = defaultdict(list)
@@ -497,19 +519,18 @@ class Gathering:
             PlayedNodes(played.nodes.values()),
             tuple(pods),
             made,
-            self._budgets.made(),
+            self._budgets.found,
             self._namespaces(),
             self._settings.converting,
-            self._quotas(),
+            self._quotas({pod.namespace for pod in pods}),
         )
 
-    def _own(self, played: PlayedNodes, pod: PlayedPod) -> Results:
+    def _own(self, state: PlayedNode, pod: PlayedPod) -> Results:
         """The devices that a pod alone holds. They are no longer what others hold on its node."""
         claims = self._holders.get((pod.namespace, pod.name), ())
         mine = tuple(
             result_of(each) for claim in claims if len(claim.users) == 1 for each in claim.ours if each.pool == pod.node
         )
-        state = played.nodes[pod.node]
         left = list(state.fixed)
         for each in mine:
             if each in left:
@@ -517,35 +538,29 @@ class Gathering:
         state.hold(tuple(left))
         return tuple(each for each in mine if each.device in self._cluster.devices(pod.node).hardware.names)
 
-    def _synthesize(self) -> None:
+    def _of_manifests(self) -> list[PlayedPod]:
         """Pods of workloads that are manifests: no cluster has created them yet."""
+        made = []
         for root in self._roots:
-            if root.uid or root.running:
+            assessment = None if root.uid or root.running else self.assess(root)
+            if assessment is None:
                 continue
-            for kind, pods, labels in self._of_manifest(root):
+            kinds = self.kinds(assessment)
+            for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
+                self.workloads[self._assessed[kind]] += group.known_pods
+                metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
+                self._note(spec)
                 ref = kind.workload
                 if Owner(ref.group, "", ref.kind, ref.name, "", ref.namespace).by_name in self._with_pods:
                     continue  # A dump without uids: its pods are there.
-                for number in range(1, min(pods, _MOST_SYNTHETIC) + 1):
-                    name = kind.workload.name if kind.workload.kind == "Pod" else f"{kind.workload.name}-{number}"
-                    budgets = self._budgets.of(kind.namespace, labels)
-                    maker = Maker.NOBODY if kind.workload.kind == "Pod" else Maker.CONTROLLER
-                    pod = PlayedPod(kind.namespace, name, kind, "", budgets, maker)
-                    self._pods.append(pod)
-                    self._synthetic.add(pod)
-
-    def _of_manifest(self, root: Root) -> Iterator[tuple[PodKind, int, Mapping[str, str]]]:
-        """Kinds of pods of a manifest, their number and labels."""
-        assessment = self.assess(root)
-        if assessment is None:
-            return
-        kinds = self.kinds(assessment)
-        for kind, group, part in zip(kinds, assessment.workload.groups, assessment.judged, strict=False):
-            self.workloads[self._assessed[kind]] += group.known_pods
-            metadata, spec = (mapping(part.place.template.get(key)) for key in ("metadata", "spec"))
-            self._note(spec)
-            labels = mapping(metadata.get("labels"))
-            yield kind, group.known_pods, {str(key): str(value) for key, value in labels.items()}
+                labels = {str(key): str(value) for key, value in mapping(metadata.get("labels")).items()}
+                bare = ref.kind == "Pod"
+                for number in range(1, min(group.known_pods, _MOST_SYNTHETIC) + 1):
+                    name = ref.name if bare else f"{ref.name}-{number}"
+                    budgets = self._budgets.of(ref.namespace, labels)
+                    maker = Maker.NOBODY if bare else Maker.CONTROLLER
+                    made.append(PlayedPod(ref.namespace, name, kind, "", budgets, maker))
+        return made
 
     def _namespaces(self) -> tuple[str, ...]:
         """The namespaces in the report's order."""
@@ -554,7 +569,7 @@ class Gathering:
             found[workload.ref.namespace].append(workload)
         return tuple(sorted(found, key=lambda each: namespace_order(each, found[each])))
 
-    def _quotas(self) -> dict[str, int]:
+    def _quotas(self, namespaces: Iterable[str]) -> dict[str, int]:
         """Devices that namespaces with a quota may still claim."""
         device_class = self._settings.options.device_class
         resource = QUOTA.format(device_class=device_class)
@@ -562,7 +577,7 @@ class Gathering:
         for claim in self._cluster.claims:
             used[claim.metadata.namespace] += devices_by_class(claim_spec(claim.spec))[device_class]
         found = {}
-        for namespace in {pod.namespace for pod in self._pods}:
+        for namespace in namespaces:
             allowed = (self._store.quotas(namespace) or {}).get(resource)
             if allowed is not None:
                 found[namespace] = max(0, allowed - used[namespace])
@@ -627,6 +642,19 @@ def group_name(node: Node, instance_type: str, label: str = "") -> str:
         if node.labels.get(key):
             return f"{key}={node.labels[key]}"
     return f"{names.LABEL_INSTANCE_TYPE}={node.type_label or instance_type}"
+
+
+def common_labels(entry: InstanceType, nodes: Iterable[Node]) -> dict[str, str]:
+    """The labels that a type determines, and those that all of some nodes have."""
+    of_type = {key: value for key, value in labels_of(entry).items() if value is not None}
+    shared = [set(node.labels.items()) for node in nodes]
+    return of_type | dict(sorted(set.intersection(*shared)) if shared else ())
+
+
+def without_legacy(nodes: Iterable[Node]) -> dict[str, object]:
+    """What the first of some nodes offers beside Neuron devices; nothing without one."""
+    offered = next((node.allocatable for node in nodes), {})
+    return {resource: amount for resource, amount in offered.items() if resource not in names.LEGACY_RESOURCES}
 
 
 def _name(metadata: Mapping[str, object]) -> tuple[str, str]:

@@ -1,9 +1,14 @@
-"""The values of a rehearsal: what it starts from, its steps and its result. Frozen, without behaviour beyond sums."""
+"""The values of a rehearsal: what it starts from, its steps and its result. Frozen, without behaviour beyond sums.
+
+Structs are printed as JSON by the names that they are renamed to: these are stable.
+"""
 
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from commands.cluster.reader import Object
 from commands.report.model import NO_DEVICES, Devices, Reference, Topic
@@ -157,16 +162,7 @@ class Group:
     types: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DrainBudget:
-    """A PodDisruptionBudget: `most` pods may be unavailable at one time."""
-
-    name: str
-    most: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True, rename={"origin": "from", "paused": "waited"}):
     """A pod that is created again; `to` is empty if it does not run at the end of the step.
 
     Attributes:
@@ -183,8 +179,7 @@ class Move:
     wave: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FreePlace:
+class FreePlace(Struct, frozen=True):
     """What is free with the driver, of one instance type.
 
     Attributes:
@@ -198,8 +193,7 @@ class FreePlace:
     node: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceFigures:
+class DeviceFigures(Struct, frozen=True, rename="camel"):
     """Devices of the cluster at one time: offered and used by plugin and driver, and of pods that do not run."""
 
     plugin: int
@@ -268,8 +262,10 @@ class Step:
         return sum(reason.cause is WaitCause.DENIED for _, reason in self.waiting)
 
 
-@dataclasses.dataclass(frozen=True, order=True, slots=True)
-class Cost:
+_COSTS: Final = {"stalled": "notDrained", "waiting": "notRunning", "paused": "waited", "moved": "moves"}
+
+
+class Cost(Struct, frozen=True, order=True, rename=_COSTS):
     """What an order costs, the worst first: groups that do not move, pods that do not run at the end, pods that wait
     for a while, pods that are created again.
     """
@@ -304,8 +300,7 @@ class Play:
         return not (self.cost.stalled or self.cost.waiting or self.cost.paused)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Spares:
+class Spares(Struct, frozen=True):
     """Spare nodes.
 
     Attributes:
@@ -319,8 +314,7 @@ class Spares:
     why: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AssumedPool:
+class AssumedPool(Struct, frozen=True, rename="camel"):
     """A Karpenter pool that is played with another number of nodes than it has.
 
     Attributes:

@@ -10,9 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+from pydantic import ValidationError
+
 from commands.rehearse.model import (
     DeviceFigures,
-    DrainBudget,
     Form,
     Group,
     Maker,
@@ -27,13 +29,84 @@ from commands.rehearse.model import (
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.report.model import Devices
 from commands.status.lines import counted, listed
+from neuron.api.fields import mapping
 from neuron.findings import Finding
+from policies.judging.matching import selects
+from policies.schema.base import LabelSelector
 
+POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 _FAILS: Final = Reason(
     WaitCause.UNKNOWN, "it has claims already and waits today", "neuron-dra explain pod/NAME says why."
 )
 NO_FIGURES: Final = DeviceFigures(0, 0, 0, 0, 0)
 _STATIC: Final = Reason(WaitCause.UNKNOWN, "a static pod: its kubelet runs it on, and nothing converts it")
+
+
+@dataclasses.dataclass(slots=True)
+class DrainBudget:
+    """A PodDisruptionBudget.
+
+    Attributes:
+        name: namespace and name.
+        expected: pods that it counts, as its status says.
+        members: pods of the rehearsal that it counts.
+    """
+
+    name: str
+    spec: Mapping[str, object]
+    selector: LabelSelector
+    expected: int
+    members: int = 0
+
+    @property
+    def most(self) -> int:
+        """Pods that may be unavailable at one time."""
+        expected = max(self.expected, self.members)
+        unavailable, available = self.spec.get("maxUnavailable"), self.spec.get("minAvailable")
+        if unavailable is not None:
+            return _scaled(unavailable, expected)
+        return max(0, expected - _scaled(available, expected)) if available is not None else expected
+
+
+class DrainBudgets:
+    """The PodDisruptionBudgets of all namespaces, as a drain meets them. Take them before pods.
+
+    Source: pkg/controller/disruption of Kubernetes: percentages are rounded up, `expectedPods` counts the pods that the
+    controllers want.
+    """
+
+    def __init__(self) -> None:
+        self.found: Final[list[DrainBudget]] = []
+        self._by_namespace: dict[str, list[int]] = {}
+
+    def take(self, item: Mapping[str, object]) -> None:
+        """A PodDisruptionBudget. One without a selector, or with one that cannot be read, is left out."""
+        metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
+        namespace, expected = str(metadata.get("namespace") or "default"), status.get("expectedPods")
+        try:
+            selector = LabelSelector.model_validate(spec.get("selector"))
+        except ValidationError:
+            return
+        self._by_namespace.setdefault(namespace, []).append(len(self.found))
+        wanted = expected if isinstance(expected, int) else 0
+        self.found.append(DrainBudget(f"{namespace}/{metadata.get('name')}", spec, selector, wanted))
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """Indices of the budgets that count a pod."""
+        found = tuple(
+            number for number in self._by_namespace.get(namespace, ()) if selects(self.found[number].selector, labels)
+        )
+        for number in found:
+            self.found[number].members += 1
+        return found
+
+
+def _scaled(value: object, of: int) -> int:
+    """A number, or a percentage of the expected pods, rounded up; 0 for anything else."""
+    text = str(value)
+    if text.endswith("%") and text[:-1].isdecimal():
+        return -(-int(text[:-1]) * of // 100)
+    return int(text) if text.isdecimal() else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,14 +124,10 @@ class RehearsalScene:
     played: PlayedNodes
     pods: tuple[PlayedPod, ...]
     groups: tuple[Group, ...]
-    budgets: tuple[DrainBudget, ...] = ()
+    budgets: Sequence[DrainBudget] = ()
     namespaces: tuple[str, ...] = ()
     converting: frozenset[str] | None = None
     quotas: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def with_nodes(self, spare: Iterable[PlayedNode]) -> "RehearsalScene":
-        """The scene with more nodes."""
-        return dataclasses.replace(self, played=PlayedNodes([*self.played.copy().nodes.values(), *spare]))
 
     def shots(self) -> tuple[NodeShot, ...]:
         """The nodes before the first step."""
@@ -90,7 +159,7 @@ class Player:
         """Pods whose claims exist: what they are charged."""
         self._switched: set[str] = set()
         self._reserved: dict[int, str] = {}
-        self._known: dict[int, Reason] = {}
+        self._known: dict[Form, Reason] = {}
         """Why no node takes a form, since the last group began or ended to move."""
         self._groups = {group.name: group for group in scene.groups}
         self._together: defaultdict[str, list[int]] = defaultdict(list)
@@ -388,7 +457,7 @@ class Player:
                 self._came(number, moves)
             else:
                 to = self._come(number)
-                moves[number] = dataclasses.replace(known, to=to, converted=number in self.converted)
+                moves[number] = structs.replace(known, to=to, converted=number in self.converted)
 
     def _wait(self, number: int, reason: Reason) -> None:
         if number not in self.reasons:
@@ -409,9 +478,9 @@ class Player:
 
     def _reason(self, form: Form) -> Reason:
         """Why no node takes a pod. Pods of one kind that are tried after each other get one answer."""
-        if id(form) not in self._known:
-            self._known[id(form)] = self.played.why(form)
-        return self._known[id(form)]
+        if form not in self._known:
+            self._known[form] = self.played.why(form)
+        return self._known[form]
 
     def _over_quota(self, namespace: str, charge: int) -> bool:
         allowed = self._scene.quotas.get(namespace)

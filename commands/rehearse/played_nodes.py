@@ -187,7 +187,6 @@ class PlayedNode:
         *,
         group: str = "",
         side: str = "",
-        model: DeviceModel | None = None,
         after: DeviceModel | None = None,
         fixed: Results = (),
         used: Mapping[str, int] | None = None,
@@ -195,7 +194,7 @@ class PlayedNode:
         """Set up a node.
 
         Args:
-            after: its devices once it has moved to the driver.
+            after: its devices once it has the driver.
             used: what pods request that are no part of the rehearsal, as `Form.amounts`.
         """
         self.node = node
@@ -204,10 +203,11 @@ class PlayedNode:
         self.side = side
         self.open = node.ready and not node.cordoned
         self.offers = dict(node.legacy)
-        self.model = model
+        self.model = after if side == DRIVER else None
         self.after = after
         self.fixed = fixed
-        self.limits = limits_of(node)
+        stated = (*BASIC_RESOURCES, _PODS)
+        self.limits = amounts_of({key: node.allocatable[key] for key in stated if key in node.allocatable})
         self.used: Counter[str] = Counter(used or {})
         self.plugin_used: Counter[str] = Counter()
         self.held: dict[int, Results] = {}
@@ -324,23 +324,19 @@ def with_scores(amounts: Mapping[str, int]) -> dict[str, int]:
     return {**amounts, **scores, _PODS: 1}
 
 
-def limits_of(node: Node) -> dict[str, int]:
-    return amounts_of({key: node.allocatable[key] for key in (*BASIC_RESOURCES, _PODS) if key in node.allocatable})
-
-
 class PlacementRules:
     """Whether a pod may run on a node by selection and taints. Answers are remembered by the labels that count."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[Form, tuple[str, ...], bool]] = {}
+        self._keys: dict[Form, tuple[tuple[str, ...], bool]] = {}
         self._answers: dict[object, WaitCause | None] = {}
 
     def forbids(self, form: Form, node: Node) -> WaitCause | None:
         """The cause for which the pod may not run there."""
-        _, keys, by_name = self._keys.get(id(form)) or self._read(form)
+        keys, by_name = self._keys.get(form) or self._read(form)
         labels = node.labels
         seen = tuple([labels.get(key) for key in keys])
-        answer = (id(form), seen, node.taints, node.name if by_name else "")
+        answer = (form, seen, node.taints, node.name if by_name else "")
         if answer not in self._answers:
             found: WaitCause | None = None
             if node_fit.unmet_selection(form.pod, node):
@@ -350,13 +346,13 @@ class PlacementRules:
             self._answers[answer] = found
         return self._answers[answer]
 
-    def _read(self, form: Form) -> tuple[Form, tuple[str, ...], bool]:
+    def _read(self, form: Form) -> tuple[tuple[str, ...], bool]:
         spec = form.pod.get("spec") or {}
         terms = required_terms(spec.get("affinity")) or ()
         keys = {*(spec.get("nodeSelector") or {})}
         keys |= {str(each.get("key")) for term in terms for each in term.get("matchExpressions") or ()}
         by_name = any(term.get("matchFields") for term in terms)
-        self._keys[id(form)] = found = form, tuple(sorted(keys)), by_name
+        self._keys[form] = found = tuple(sorted(keys)), by_name
         return found
 
 
@@ -372,7 +368,7 @@ class PlayedNodes:
         self.nodes: Final = {each.node.name: each for each in nodes}
         self.tries = 0
         self._rules = rules or PlacementRules()
-        self._queues: dict[int, tuple[Form, list[tuple[float, str]], int]] = {}
+        self._queues: dict[Form, tuple[list[tuple[float, str]], int]] = {}
         """By form: its nodes by load; how much of `_changed` it has seen."""
         self._changed: list[str] = []
         """Nodes that got free place, or were opened."""
@@ -421,10 +417,6 @@ class PlayedNodes:
         best[1].add(pod, form, best[2], spread)
         return best[1].node.name
 
-    def put(self, pod: int, form: Form, name: str, spread: Reference | None, results: Results = ()) -> None:
-        """Count a pod that runs on a node already."""
-        self.nodes[name].add(pod, form, results, spread)
-
     def release(self, pod: int, name: str) -> None:
         """Take a pod off its node."""
         self.nodes[name].remove(pod)
@@ -439,14 +431,12 @@ class PlayedNodes:
         self._changed += names_
 
     def _queue(self, form: Form) -> list[tuple[float, str]]:
-        known = self._queues.get(id(form))
-        fresh: Iterable[str] = self.nodes if known is None else dict.fromkeys(self._changed[known[2] :])
-        queue = [] if known is None else known[1]
-        for name in fresh:
+        queue, seen = self._queues.get(form, ([], -1))
+        for name in self.nodes if seen < 0 else dict.fromkeys(self._changed[seen:]):
             node = self.nodes[name]
             if self.may_serve(node, form):
                 heapq.heappush(queue, (node.load, name))
-        self._queues[id(form)] = form, queue, len(self._changed)
+        self._queues[form] = queue, len(self._changed)
         return queue
 
     def _fits(self, node: PlayedNode, form: Form) -> Results | None:

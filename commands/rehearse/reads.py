@@ -14,22 +14,20 @@ from cluster.resources import POD_DISRUPTION_BUDGETS
 from cluster.store import DEVICE_CLASS, POOLS, Store
 from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
-from commands.cluster.store import read_store
 from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.snapshot import ClusterSnapshot, fetch, gather, stored
+from commands.devices.snapshot import ClusterSnapshot, gather, stored
 from commands.explain.cluster_view import store_of
-from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
-from commands.rehearse.budgets import POD_DISRUPTION_BUDGET
-from commands.rehearse.gather import Gathering, GatheringSettings
+from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy
 from commands.rehearse.model import AssumedPool
+from commands.rehearse.play import POD_DISRUPTION_BUDGET
 from commands.rehearse.played_nodes import DRIVER_LABEL
-from commands.report.cluster_inputs import ClusterInputs
+from commands.report.cluster_inputs import ClusterInputs, read_surroundings
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
 from commands.status.lines import counted, listed
-from conversion.claims.candidates import NodeSelection, labels_of
+from conversion.claims.candidates import NodeSelection
 from conversion.claims.pools import NeuronPools, PodNeeds, Supply, is_of_one_node
 from conversion.objects.pods import may_concern_us, mentions
 from neuron import names
@@ -101,7 +99,6 @@ def reduced(kind: str, raw: bytes) -> bytes:
 def from_files(
     inputs: FileInputs,
     settings: GatheringSettings,
-    kubernetes: str,
     now: "dt.datetime",
     step: Callable[[], None],
 ) -> tuple[Gathering, list[str]]:
@@ -109,7 +106,6 @@ def from_files(
 
     Args:
         inputs: of `commands.report.file_inputs.read_files`.
-        kubernetes: version of the API server; empty: that of the newest kubelet.
         step: is called after each object.
 
     Raises:
@@ -122,7 +118,9 @@ def from_files(
     read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
     read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
     seen = gather(read, "files", now)
-    version = kubernetes or max((node.kubelet for node in items(seen.nodes)), key=_numbers, default="")
+    version = settings.options.kubernetes_version or max(
+        (node.kubelet for node in items(seen.nodes)), key=_numbers, default=""
+    )
     # Files need not have all DeviceClasses: those that they have are among the facts.
     known = {kind: each for kind, each in stored(seen).items() if kind is not DEVICE_CLASS}
     store = store_of(inputs.facts, known, kubernetes=version)
@@ -153,12 +151,11 @@ async def from_cluster(
         ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
     """
     reader = ClusterReader(server, progress=progress)
-    seen = await fetch(server, address, reader=reader, with_pods=False)
-    store = FileStore(below=await read_store(reader, address, stored(seen)))
-    if unseen := [str(each) for each in (seen.nodes, seen.slices) if isinstance(each, Unseen)]:
-        raise CannotPlayError(" ".join(unseen))
-    queues = await kueue.read(reader)
-    gathered, problems = _gathering(seen, store, settings.counting(kueue.counted_classes(queues)))
+    around = await read_surroundings(reader, address)
+    if around.unseen:
+        raise CannotPlayError(" ".join(map(str, around.unseen)))
+    counted = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
+    gathered, problems = _gathering(around.seen, around.store, counted)
     group, kind = POD_DISRUPTION_BUDGET
     budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):
@@ -175,19 +172,18 @@ async def from_cluster(
 
 def _gathering(seen: ClusterSnapshot, store: Store, settings: GatheringSettings) -> tuple[Gathering, list[str]]:
     """An empty gathering, with the nodes that the user assumes, and what could not be read of devices."""
-    catalogue = settings.policies.catalogue if settings.policies else Catalogue()
     assumed = []
     for name, count in settings.pools.items():
         pool = _pool(name, store.supply())
         static = structs.replace(pool, replicas=count, limits=())
-        made, nodes = _assumed(pool, count, _type_of(static, catalogue), seen)
+        made, nodes = _assumed(pool, count, _type_of(static, settings.catalogue), seen)
         store.put(POOLS[pool.kind], ("", name), static)
         for node in nodes:
             if kind := neuron_kind(node):
                 store.put(STORED_NODE, ("", node.name), kind)
         seen = dataclasses.replace(seen, nodes=(*items(seen.nodes), *nodes))
         assumed.append(made)
-    cluster = ClusterDevices(seen, store.kubernetes_version(), catalogue)
+    cluster = ClusterDevices(seen, store.kubernetes_version(), settings.catalogue)
     return Gathering(settings, store, cluster, tuple(assumed)), list(cluster.map.problems)
 
 
@@ -222,24 +218,21 @@ def _assumed(pool: Pool, count: int, entry: InstanceType, seen: ClusterSnapshot)
     if count < len(has):
         raise CannotAssumeError(f"{pool} has {counted(len(has), 'node')}: name at least that many, not {count}")
     rules = {rule.key: rule.values for rule in pool.rules if rule.operator in ("In", "Exists")}
-    shared = [set(each.labels.items()) for each in has]
     labels = {
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
-        **{key: value for key, value in labels_of(entry).items() if value is not None},
-        **{key: value for key, value in sorted(set.intersection(*shared) if shared else ()) if not is_of_one_node(key)},
+        **{key: value for key, value in common_labels(entry, has).items() if not is_of_one_node(key)},
         **{key: values[0] for key, values in rules.items() if len(values) == 1},
     }
     published = {each.node for each in items(seen.slices)}
     driver = DRIVER_LABEL.items() <= labels.items() or (bool(has) and all(each.name in published for each in has))
-    like = next((each for each in (*has, *items(seen.nodes)) if each.instance_type == entry.name), Node(""))
-    offers = {
-        resource: amount for resource, amount in like.allocatable.items() if resource not in names.LEGACY_RESOURCES
-    }
+    same = [each for each in (*has, *items(seen.nodes)) if each.instance_type == entry.name]
+    offers = without_legacy(same)
     if not driver:
         devices = entry.devices or 0
         cores = devices * (entry.cores(None) or 0)
-        offers |= like.legacy or dict(zip(names.LEGACY_RESOURCES, (devices, devices, cores), strict=True))
+        legacy = next((each.legacy for each in same if each.legacy), None)
+        offers |= legacy or dict(zip(names.LEGACY_RESOURCES, (devices, devices, cores), strict=True))
     taken = {each.name for each in items(seen.nodes)}
     free = (name for number in itertools.count(1) if (name := f"{pool.name}-assumed-{number}") not in taken)
     nodes = [

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import orjson
+from msgspec import structs
 
 from commands.map import style
-from commands.rehearse import tables
+from commands.rehearse import render_text as tables
 from commands.rehearse.model import NodeShot, Rehearsal, Step
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.tables import names
@@ -93,8 +94,7 @@ def _data(rehearsal: Rehearsal) -> dict[str, object]:
             *(_waiting(each, rehearsal) for each in rehearsal.best.steps),
         ],
         "figures": [
-            [each.plugin, each.plugin_used, each.driver, each.driver_used, each.waiting]
-            for each in (rehearsal.start, *(step.figures for step in rehearsal.best.steps))
+            structs.astuple(each) for each in (rehearsal.start, *(step.figures for step in rehearsal.best.steps))
         ],
     }
 

@@ -1,11 +1,12 @@
 """A rehearsal as JSON for programs. Field names are stable."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+import msgspec
 import orjson
 
-from commands.rehearse import tables
-from commands.rehearse.model import Cost, DeviceFigures, FreePlace, Reason, Rehearsal, Step
+from commands.rehearse import render_text as tables
+from commands.rehearse.model import Reason, Rehearsal, Step
 
 
 def as_json(rehearsal: Rehearsal) -> Iterator[str]:
@@ -30,35 +31,16 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
             }
             for pod in rehearsal.pods
         ),
-        "start": _figures(rehearsal.start),
+        "start": rehearsal.start,
         "order": rehearsal.best.order,
-        "cost": _cost(rehearsal.best.cost),
-        "otherOrders": [{"order": order, "cost": _cost(cost)} for order, cost in rehearsal.others],
+        "cost": rehearsal.best.cost,
+        "otherOrders": [{"order": order, "cost": cost} for order, cost in rehearsal.others],
         "allOrdersTried": rehearsal.all_orders,
-        "spares": {
-            "given": rehearsal.spares.given,
-            "needed": rehearsal.spares.needed,
-            "why": rehearsal.spares.why,
-        },
-        "pools": [
-            {
-                "pool": each.pool,
-                "nodes": each.nodes,
-                "added": each.added,
-                "instanceType": each.instance_type,
-                "driver": each.driver,
-                "playedAsStatic": each.was_dynamic,
-            }
-            for each in rehearsal.assumed
-        ],
+        "spares": rehearsal.spares,
+        "pools": rehearsal.assumed,
         "steps": map(_step, rehearsal.best.steps),
         "waits": [
-            {
-                "workload": each.workload,
-                "pods": each.pods,
-                "afterSteps": each.steps,
-                **_reason(each.reason),
-            }
+            {"workload": each.workload, "pods": each.pods, "afterSteps": each.steps, **_reason(each.reason)}
             for each in tables.waits(rehearsal)
         ],
         "waitingToday": [
@@ -103,7 +85,7 @@ def _items(key: str, found: Iterable[object]) -> Iterator[str]:
 
 
 def _indented(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(value, msgspec.to_builtins, orjson.OPT_INDENT_2).decode()
 
 
 def _step(step: Step) -> dict[str, object]:
@@ -111,46 +93,17 @@ def _step(step: Step) -> dict[str, object]:
         "group": step.group,
         "converts": step.converts,
         "waves": step.waves,
-        "moves": [
-            {
-                "pod": each.pod,
-                "from": each.origin,
-                "to": each.to,
-                "waited": each.paused,
-                "converted": each.converted,
-                "wave": each.wave,
-            }
-            for each in step.moves
-        ],
+        "moves": step.moves,
         "waiting": [{"pod": number, **_reason(reason)} for number, reason in step.waiting],
         "endFirst": step.ended,
         "byHand": step.by_hand,
         "stalled": step.stalled,
         "canGoBack": not step.back and not step.stalled,
         "whyNotBack": step.back,
-        "devices": _figures(step.figures),
-        "free": dict(_free(step.free)),
+        "devices": step.figures,
+        "free": step.free,
     }
 
 
 def _reason(reason: Reason) -> dict[str, str]:
     return {"cause": str(reason.cause), "reason": reason.text, "fix": reason.fix}
-
-
-def _cost(cost: Cost) -> dict[str, int]:
-    return {"notDrained": cost.stalled, "notRunning": cost.waiting, "waited": cost.paused, "moves": cost.moved}
-
-
-def _figures(figures: DeviceFigures) -> dict[str, int]:
-    return {
-        "plugin": figures.plugin,
-        "pluginUsed": figures.plugin_used,
-        "driver": figures.driver,
-        "driverUsed": figures.driver_used,
-        "waiting": figures.waiting,
-    }
-
-
-def _free(free: Mapping[str, FreePlace]) -> Iterator[tuple[str, object]]:
-    for kind, each in free.items():
-        yield kind, {"devices": each.devices, "connected": each.connected, "node": each.node}

@@ -13,11 +13,15 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
 )
 from commands.cluster.discovery import Kind, ServedKind
-from commands.cluster.reader import ClusterReader, unseen
+from commands.cluster.reader import ClusterReader, Seen, Unseen, unseen
+from commands.cluster.store import read_store
+from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
+from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
+from commands.status import kueue
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
 from runtime.api_errors import ApiAnswerError, ApiServerError
@@ -35,6 +39,41 @@ _JUDGED: Final = {
     "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a cluster has around its workloads.
+
+    Attributes:
+        seen: Nodes, slices, claims and classes.
+        store: what the webhook would know; objects of files can be put over it.
+        unknown: why VerticalPodAutoscalers are not known, as a sentence; empty if they are.
+        queues: how Kueue is set up.
+    """
+
+    seen: ClusterSnapshot
+    store: FileStore
+    unknown: str
+    queues: Seen[kueue.KueueSetup]
+
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """Nodes and slices that cannot be read: without them nothing can be said of devices."""
+        return tuple(each for each in (self.seen.nodes, self.seen.slices) if isinstance(each, Unseen))
+
+
+async def read_surroundings(reader: ClusterReader, address: str) -> Surroundings:
+    """Read devices, claims, classes and what else the webhook knows of a cluster.
+
+    Raises:
+        ApiServerError: the cluster does not answer.
+        ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
+    """
+    seen = await read_snapshot(reader, address, with_pods=False)
+    store = await read_store(reader, address, stored(seen))
+    unknown = f"{store.unseen}." if store.unseen else ""
+    return Surroundings(seen, FileStore(below=store), unknown, await kueue.read(reader))
 
 
 @dataclasses.dataclass(slots=True)

@@ -31,7 +31,7 @@ from cluster.resources import (
     VALIDATING_CONFIGURATIONS,
 )
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
-from commands.cluster.reader import PAGE_SIZE, ClusterReader, Object, Seen, Unseen, items, unseen, whole
+from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import karpenter, kueue
 from neuron import names
@@ -40,14 +40,14 @@ from neuron.api.nodes import Node, read_node
 from neuron.api.slices import PublishedDevice, Slice, read_slice
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION, Value, qualified
 from runtime.api_errors import ApiServerError
-from runtime.api_server import GROUP_PATH, ApiServer, loaded_object, served_versions
+from runtime.api_server import GROUP_PATH, served_versions
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
 
 
-_TIMEOUT: Final = 15.0
-_AT_A_TIME: Final = 8
+TIMEOUT: Final = 15.0
+"""Seconds that one request may take."""
 
 Asked: TypeAlias = tuple[Rule, str, str]
 """A rule, one of its resources and one of its verbs."""
@@ -120,13 +120,15 @@ def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
     return tuple(entry for each in map(own_configuration, seen) for entry in (each or {}).get("webhooks") or ())
 
 
-async def fetch(server: ApiServer, address: str, namespace: str, page_size: int = PAGE_SIZE) -> StatusSnapshot:
-    """Read everything, each request once: what fails now is a result.
+async def read_status(reader: ClusterReader, address: str, namespace: str) -> StatusSnapshot:
+    """Read everything.
+
+    Args:
+        reader: sends each request once: what fails now is a result.
 
     Raises:
-        NoAnswerError: the cluster does not answer, or refuses the credentials.
+        ApiServerError: the cluster does not answer, or refuses the credentials.
     """
-    reader = ClusterReader(server, timeout=_TIMEOUT, attempts=1, page_size=page_size)
     version = await reader.version()
     label = f"app.kubernetes.io/name={NAME}"
     replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -158,7 +160,7 @@ async def fetch(server: ApiServer, address: str, namespace: str, page_size: int 
     account = f"system:serviceaccount:{namespace}:{_account(fetched['deployments'], namespace)}"
     tried = namespace_of(*map(items, (fetched["mutating"], fetched["namespaces"])))
     versions, rights, queues, probed = await asyncio.gather(
-        _versions(server), _rights(server, account, namespace), kueue.read(reader), _probe(server, fetched, tried)
+        _versions(reader), _rights(reader, account, namespace), kueue.read(reader), _probe(reader, fetched, tried)
     )
     published: Seen[_Publication] = fetched.pop("published")
     return StatusSnapshot(
@@ -178,28 +180,27 @@ async def fetch(server: ApiServer, address: str, namespace: str, page_size: int 
     )
 
 
-async def _probe(server: ApiServer, fetched: Mapping[str, Seen[Object]], namespace: str) -> ProbeResult | None:
-    return None if own_configuration(fetched["mutating"]) is None else await attempt(server, namespace)
+async def _probe(reader: ClusterReader, fetched: Mapping[str, Seen[Object]], namespace: str) -> ProbeResult | None:
+    return None if own_configuration(fetched["mutating"]) is None else await attempt(reader.server, namespace)
 
 
-async def _versions(server: ApiServer) -> tuple[str, ...] | Unseen:
+async def _versions(reader: ClusterReader) -> tuple[str, ...] | Unseen:
     try:
-        return await served_versions(server, _TIMEOUT)
+        return await served_versions(reader.server, TIMEOUT)
     except ApiServerError as error:
         return Unseen(f"{GROUP_PATH} cannot be read: {error}.")
 
 
-async def _rights(server: ApiServer, account: str, namespace: str) -> Mapping[Asked, bool] | Unseen:
+async def _rights(reader: ClusterReader, account: str, namespace: str) -> Mapping[Asked, bool] | Unseen:
     asked = [(rule, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs]
-    turns = asyncio.Semaphore(_AT_A_TIME)
     try:
-        answers = await asyncio.gather(*(_may(server, turns, account, namespace, each) for each in asked))
+        answers = await asyncio.gather(*(_may(reader, account, namespace, each) for each in asked))
     except ApiServerError as error:
         return unseen(error, ACCESS_REVIEWS, "create")
     return dict(zip(asked, answers, strict=True))
 
 
-async def _may(server: ApiServer, turns: asyncio.Semaphore, account: str, namespace: str, asked: Asked) -> bool:
+async def _may(reader: ClusterReader, account: str, namespace: str, asked: Asked) -> bool:
     rule, resource, verb = asked
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     wanted = {"group": rule.group, "resource": resource, "verb": verb}
@@ -212,9 +213,7 @@ async def _may(server: ApiServer, turns: asyncio.Semaphore, account: str, namesp
         "kind": "SubjectAccessReview",
         "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
     }
-    path = ACCESS_REVIEWS.path()
-    async with turns:
-        answer = loaded_object(await server.request("POST", path, timeout=_TIMEOUT, body=body), path)
+    answer = await reader.review(ACCESS_REVIEWS, body)
     return bool((answer.get("status") or {}).get("allowed"))
 
 

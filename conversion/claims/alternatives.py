@@ -46,6 +46,7 @@ class Alternative:
         constraints: attribute and requests of each constraint on it.
         others: whether the request has other alternatives.
         typed: whether it has to select its instance types, because others may have its devices and its attribute.
+        of: of a part of a request, the names of the alternatives whose part it is, if they are several.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Alternative:
     constraints: frozenset[_Constraint]
     others: bool = False
     typed: bool = False
+    of: tuple[str, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:

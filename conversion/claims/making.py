@@ -137,7 +137,7 @@ class _Made:
             *_waste(asks, self.servings, config),
             *_collectives(asks, self.servings),
             *_unconnected(asks, self.servings),
-            *_untried(asks, self.merged),
+            *_untried(asks, self.merged, config),
             *_left_out(self.left_out),
         )
 
@@ -415,8 +415,47 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
     return findings
 
 
-def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
+def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Iterator[Finding]:
     """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
+    for ask, entry, where, untried, kind in _left_untried(asks, merged):
+        *first, last = map(str, untried)
+        starts = f"{', '.join(first)} or {last}" if first else last
+        verb = "is" if len(untried) == 1 else "are"
+        message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
+        fix = ""
+        if sum(1 for each in asks if each.amount) == 1 and not config.efa:
+            types = tuple(serving.entry for serving in merged.servings)
+            fix = _with_all_tried(_nameless(ask.role, ask.resource, ask.amount, ask.cores), entry, types, config)
+        fix += "`neuron-dra explain` shows which devices are free."
+        yield warning("NEU219", ask.resource_path, message, fix, entry.name)
+
+
+@functools.lru_cache(maxsize=256)
+def _with_all_tried(ask: Ask, entry: InstanceType, types: tuple[InstanceType, ...], config: DeviceConfig) -> str:
+    """What to change so that everything is tried: the type, the scheduler, the number of devices. Ends with a space."""
+
+    def tries_all(entries: Sequence[InstanceType], amount: int = ask.amount) -> bool:
+        asks = [_nameless(ask.role, ask.resource, amount, 0)]
+        servings = [answer for each in entries if isinstance(answer := serve(each, asks, config), Serving)]
+        planned = (
+            (plan_in_halves(servings, config) or plan(servings, config)) if len(servings) == len(entries) else None
+        )
+        return isinstance(planned, Plan) and not any(True for _ in _left_untried(asks, planned.merged))
+
+    found = []
+    if len(types) > 1 and tries_all([entry]):
+        found.append(f"with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}")
+    if any(each.may_try_orders for each in types):
+        later = [dataclasses.replace(each, tries_orders=False) for each in types]
+        found += ["from Kubernetes 1.36 on"] if tries_all(later) else []
+    fewer = range(ask.amount - 1, 0, -1) if not ask.in_cores else ()
+    if (count := next((each for each in fewer if tries_all(types, each)), 0)) > 1:
+        found.append(f"for {count} devices")
+    return f"All are tried {', or '.join(found)}. " if found else ""
+
+
+def _left_untried(asks: Sequence[Ask], merged: Merged) -> Iterator[tuple[Ask, InstanceType, str, Sequence[int], str]]:
+    """For each container and type with sets that are not tried: in words, their first devices, and their kind."""
     for serving in merged.servings:
         for identity, count in serving.layout.counts.items():
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
@@ -432,7 +471,7 @@ def _untried(asks: Sequence[Ask], merged: Merged) -> Iterator[Finding]:
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
                 kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
-                yield _not_everywhere(asks[index], serving.entry.name, where, untried, kind)
+                yield asks[index], serving.entry, where, untried, kind
 
 
 def _has(devices: int, others: int) -> bool:
@@ -454,14 +493,6 @@ def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequen
         return {start: range(start, start + count) for start in range(devices - count + 1)}
     starts = range(0, devices, group) if group else ()
     return {start: range(start, start + (group or 0)) for start in starts}
-
-
-def _not_everywhere(ask: Ask, name: str, where: str, untried: Sequence[int], kind: str) -> Finding:
-    *first, last = map(str, untried)
-    starts = f"{', '.join(first)} or {last}" if first else last
-    verb = "is" if len(untried) == 1 else "are"
-    message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
-    return warning("NEU219", ask.resource_path, message, "`neuron-dra explain` shows which devices are free.", name)
 
 
 def _counted(number: int, thing: str) -> str:

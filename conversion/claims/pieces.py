@@ -9,7 +9,8 @@ cost far less, if each selects its own devices by id: there are fewer orders. Th
   the constraint holds for all parts.
 
 - both, of different types: one device is requested alone, which is common to the ids of a type, or one of each place;
-  the rest has the alternatives.
+  the rest has the alternatives;
+- a half of a ring (`neuron.hardware.neighbours.halves`): half of its devices have the alternatives, the others none.
 
 Other requests with several alternatives under constraints cannot be divided: each part would choose its alternative
 alone.
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from conversion.claims.alternatives import Alternative, Merged
+from conversion.claims.fitting import mask
 from conversion.claims.instance_fit import Serving
 from conversion.claims.placement_options import Option
 from neuron import names
@@ -248,7 +250,8 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
         yield from _after_one_device(alternatives, sets, places)
         return
     if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
-        yield alternatives
+        halved = all(serving.layout.has_rest(identity) for serving in merged.servings)
+        yield from (_of_a_half(alternatives, places) if halved else None) or (alternatives,)
         return
     # Each part chooses alone. Parts for two types would not continue each other on a node that both could match.
     several = [dataclasses.replace(each, typed=each.typed or len(alternatives) > 1) for each in alternatives]
@@ -348,6 +351,48 @@ def _after_one_device(
         made = dataclasses.replace(each, options={**_at(each, without, rest).options, **options})
         parts.append(made if by_id else dataclasses.replace(made, typed=True))
     yield tuple(parts)
+
+
+def _of_a_half(
+    alternatives: Sequence[Alternative], places: Sequence[Mapping[str, Sequence[Sequence[int]]]]
+) -> tuple[Part, Part] | None:
+    """Half a ring in two requests; None if a half divides what the second one gets, or if other places are not known.
+
+    Devices that are half a ring apart are in different halves, so each half has all positions once. The first request
+    gets one part of the positions, by the alternatives. The second one gets the others, which are together in every
+    half, so that it needs no choice: the constraint of each half keeps it beside the first.
+    """
+    count = alternatives[0].count
+    first, second = (
+        tuple(device for device in range(2 * count) if (device % count < count // 2) is lower)
+        for lower in (True, False)
+    )
+    blocks = mask(second[: len(second) // 2]), mask(second[len(second) // 2 :])
+    leads: list[Alternative] = []
+    rest: list[Alternative] = []
+    halves: list[Alternative] = []
+    for each, found in zip(alternatives, places, strict=True):
+        if all(found.values()):
+            leads.append(dataclasses.replace(_at(each, found, range(count // 2)), typed=True))
+            rest.append(dataclasses.replace(_at(each, found, range(count // 2, count)), typed=True))
+            continue
+        runs = {name: [run for run, _ in option.places] for name, option in each.options.items()}
+        if not all(
+            ends and all(run & block in (0, block) for run in ends for block in blocks) for ends in runs.values()
+        ):
+            return None
+        options = {
+            name: Option(count // 2, ids=first, places=tuple((run & mask(first), 0) for run in ends))
+            for name, ends in runs.items()
+        }
+        leads.append(dataclasses.replace(each, options=options))
+        halves.append(each)
+    if not halves:
+        return None
+    constraints = frozenset(constraint for each in halves for constraint in each.constraints)
+    options = {name: Option(count - count // 2, ids=second) for each in halves for name in each.options}
+    names_ = tuple(each.name for each in halves)
+    return tuple(leads), (Alternative(names_[0], options, constraints, typed=bool(rest), of=names_), *rest)
 
 
 def _is_all_but_one(option: Option) -> bool:

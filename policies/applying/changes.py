@@ -21,7 +21,6 @@ from policies.judging.mutations import Mutated, Mutating
 from policies.patching.json_patch import difference, patched, same
 
 _AUDIT: Final = "changed-by"
-_LONGEST_AUDIT: Final = 1024
 _FIX: Final = (
     "Change the object so that the policy can be applied, or ask the cluster's admins to mend the policy, or to set"
     " failurePolicy: Ignore."
@@ -127,5 +126,5 @@ def _changed(decision: Decision, patch: tuple[Operation, ...], results: Iterable
         reason="policy" if unchanged else decision.reason,
         patch=whole,
         patch_size=0,
-        audit={**decision.audit, _AUDIT: ",".join(names)[:_LONGEST_AUDIT]},
+        audit={**decision.audit, _AUDIT: ",".join(names)[:1024]},
     )

@@ -1,6 +1,7 @@
 """Gathers facts of the cluster that counting an object's devices needs, on the event loop before policies run."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
@@ -13,7 +14,7 @@ from conversion.objects import pods
 from conversion.objects.pod_numbers import pods_of_workload
 from kubecel.library.authorization import AccessDecision, Question
 from neuron import names
-from neuron.api.claim_specs import ClaimSpec, ClassSpec, Selector
+from neuron.api.claim_specs import ClaimSpec, Selector
 from neuron.api.fields import mapping, mappings
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
@@ -24,7 +25,6 @@ from policies.selectors.engine import DeviceSelectors
 MOST_NAMED: Final = 256
 """Claims and templates of one pod that are looked up; the others count as not known."""
 
-_CLASSES_REMEMBERED: Final = 512
 
 FindClaims = Callable[[str, str, Collection[str]], Awaitable[Mapping[str, ClaimSpec]]]
 """Reads claims or templates from the API server: kind, namespace and names -> those that were found, by name."""
@@ -108,15 +108,9 @@ def with_record(
     """The same with the record of a conversion; `strips`: conversion removes the limits of recorded containers."""
     if conversion is None:
         return knowledge
-    record = {
-        "containers": _plain(conversion.containers),
-        "initContainers": _plain(conversion.init_containers),
-    }
+    sections = {"containers": conversion.containers, "initContainers": conversion.init_containers}
+    record = {name: {container: dict(each) for container, each in found.items()} for name, found in sections.items()}
     return dataclasses.replace(knowledge, record=record, recorded_claim=conversion.claim, strips_limits=strips)
-
-
-def _plain(section: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {container: dict(amounts) for container, amounts in section.items()}
 
 
 def _is_labelled(pod: object) -> bool:
@@ -153,7 +147,7 @@ class DeviceKnower:
         self._shapes: tuple[DeviceShape, ...] = ()
         self._nodes = WholeNodes(catalogue)
         self._index: DeviceIndex | None = None
-        self._verdicts: dict[tuple[Selector, ...], bool | None] = {}
+        self._has_devices = functools.lru_cache(maxsize=512)(self._judge)
         self._base = DeviceKnowledge(catalogue)
 
     @property
@@ -180,27 +174,19 @@ class DeviceKnower:
             self._shapes, self._index = shapes, None
             whole = (each for each in shapes if each.resource_type == names.RESOURCE_TYPE_NODE)
             self._nodes = WholeNodes(self._catalogue, whole)
-            self._verdicts.clear()
+            self._has_devices.cache_clear()
         classes = self._view.device_classes()
         self._base = DeviceKnowledge(
             self._catalogue.observed(self._view.observations()),
-            None if classes is None else {name: self._has_devices(spec) for name, spec in classes.items()},
+            None if classes is None else {name: self._has_devices(spec.selectors) for name, spec in classes.items()},
             {name: lncs for name, spec in (classes or {}).items() if (lncs := lncs_of(spec.configs))},
             {name: tuple(each.expression for each in spec.selectors) for name, spec in (classes or {}).items()},
             dict(self._view.extended_resources()),
             whole_nodes=self._nodes,
         )
 
-    def _has_devices(self, device_class: ClassSpec) -> bool | None:
-        """Whether a class can have Neuron devices; None if that is not known. Cluster admins write its selectors."""
-        selectors = device_class.selectors
-        if selectors not in self._verdicts:
-            if len(self._verdicts) >= _CLASSES_REMEMBERED:
-                self._verdicts.clear()
-            self._verdicts[selectors] = self._judge(selectors)
-        return self._verdicts[selectors]
-
     def _judge(self, selectors: tuple[Selector, ...]) -> bool | None:
+        """Whether a class can have Neuron devices; None if that is not known. Cluster admins write its selectors."""
         if self._index is None:
             # One device of every instance type and kind.
             shapes = (*catalogue_shapes(self._catalogue), *self._shapes)

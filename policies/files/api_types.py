@@ -21,9 +21,6 @@ from policies.schema.base import MatchResources, ResourceRule
 FILE: Final = Path(__file__).parent / "api_types.json"
 DEFINITION: Final = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 """apiVersion and kind of the documents that `ApiTypes.define` takes."""
-MOST_KINDS: Final = 10
-"""Kinds for which one policy is checked (maxTypesToCheck of the API server)."""
-_MOST_NAMED: Final = 3
 _LETTERS: Final = {"s": STRING, "i": INT, "d": DOUBLE, "b": BOOL}
 _SCALARS: Final = {"integer": "i", "number": "d", "boolean": "b"}
 _SCHEMAS: Final = "#/components/schemas/"
@@ -186,13 +183,16 @@ class ApiTypes:
         """What could not be read from the API server, and why; empty if nothing was missing."""
         if not self._unread:
             return ""
-        versions, why = few(list(self._unread), _MOST_NAMED), next(iter(self._unread.values()))
+        versions, why = few(list(self._unread), 3), next(iter(self._unread.values()))
         return f"fields of {versions} are not checked, because the API server does not tell them: {why}"
 
     def matched(self, match: MatchResources) -> list[KnownKind]:
-        """The known kinds that resource rules name, at most `MOST_KINDS`; rules with a wildcard name none."""
+        """The known kinds that resource rules name, at most 10 as in the API server (maxTypesToCheck).
+
+        Rules with a wildcard name none.
+        """
         found = {each.name: each for rule in match.resource_rules for each in self._named(rule)}
-        return [found[name] for name in sorted(found)][:MOST_KINDS]
+        return [found[name] for name in sorted(found)][:10]
 
     def named(self, api_version: str, kind: str) -> KnownKind | None:
         """A kind; None if it is not known."""

@@ -43,8 +43,6 @@ _EXPRESSION_LIMITS: Final = dataclasses.replace(
 
 Costs and work bound the constants that are computed at load; the time is long, so that a busy machine refuses no file.
 """
-_MOST_NAMED: Final = 3
-"""Files that a note names."""
 _CONNECTED_OTHERWISE: Final = {Topology.TORUS, Topology.SWITCH}
 _AnyBinding: TypeAlias = schema.ValidatingAdmissionPolicyBinding | schema.MutatingAdmissionPolicyBinding
 _BoundPolicy: TypeAlias = schema.ValidatingAdmissionPolicy | schema.MutatingAdmissionPolicy
@@ -53,8 +51,6 @@ _BOUND: Final[tuple[tuple[type[_BoundPolicy], type[_AnyBinding]], ...]] = (
     (schema.MutatingAdmissionPolicy, schema.MutatingAdmissionPolicyBinding),
 )
 """The kinds of policies that bindings put in force, and of the bindings."""
-
-__all__ = ["PolicyError", "digest", "load", "load_folder", "read_folder"]
 
 
 def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
@@ -122,7 +118,7 @@ class _PolicyReader:
         parameter_kinds = reading.param_kinds(documents_read)
         older = list(dict.fromkeys(document.file for document in documents_read if reading.is_older(document)))
         note = f"read as {schema.VAP_API_VERSION}; the API server no longer serves older versions by default."
-        self.notes = [f"{few(older, _MOST_NAMED)}: {note}"] if older else []
+        self.notes = [f"{few(older, 3)}: {note}"] if older else []
         self.parameters: dict[reading.Kind, list[Mapping[str, object]]] = {}
         self.definitions: list[object] = []
         others: list[PolicyDocument] = []

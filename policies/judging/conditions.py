@@ -13,6 +13,7 @@ from kubecel.budget import Budget
 from kubecel.engine import Program
 from kubecel.errors import CelBudgetExceededError, CelError, CelRuntimeError, quoted
 from kubecel.types import Type
+from neuron.findings import short
 from policies.schema.base import MatchResources
 
 
@@ -142,9 +143,6 @@ class CompiledCondition:
     shared: SharedExpression | None = None
 
 
-_LONGEST_CAUSE: Final = 300
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
     """One expression that could not be evaluated: the full text for users, and the part that may be logged.
@@ -162,9 +160,11 @@ class Failure:
     @classmethod
     def of(cls, what: str, error: CelError) -> "Failure":
         """The failure that an error of the engine causes."""
-        message = error.message
-        cause = message if len(message) <= _LONGEST_CAUSE else f"{message[:_LONGEST_CAUSE]}…"
-        return cls(what, cause, "" if error.offset is None else f" (line {error.line}, column {error.column})")
+        return cls(
+            what,
+            short(error.message, 300),
+            "" if error.offset is None else f" (line {error.line}, column {error.column})",
+        )
 
     def within(self, owner: str) -> "Failure":
         """The same failure with the name of the policy or exception before it."""

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from conversion.objects.kinds import KINDS
 from kubecel.budget import POLICY_LIMITS, Budget
@@ -47,8 +47,6 @@ OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 """All operations, in the order in which rules list them."""
 RequestKey: TypeAlias = tuple[str, tuple[str, ...], str, str]
 """(group, sorted versions, scope, resource)."""
-_MOST_NAMED: Final = 8
-"""Policies, or resources, that one note names."""
 _OF_PODS: Final = (
     "the shipped ValidatingWebhookConfiguration sends only pods that request Neuron's extended resources, were "
     "converted, or have claims and name Neuron"
@@ -112,22 +110,22 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{policies_that(names, 'matches')} {_listed(list(missing))}, which the shipped"
+            f"{policies_that(names, 'matches')} {listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
     if counting:
-        readers = f"{_listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
+        readers = f"{listed(counting)} {'read' if len(counting) > 1 else 'reads'} 'neuron'"
         yield (
             f"{readers}, and the plain manifests do not send pods whose claims do not name Neuron: install with Helm"
             " and policies, or add them (docs/policies.md, In a cluster)."
         )
     if about_pods:
-        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {_listed(about_pods)} must match others."
+        yield f"{_OF_PODS}; widen its matchCondition 'claims' where {listed(about_pods)} must match others."
     if about_claims:
         yield (
             "the shipped ValidatingWebhookConfiguration sends only claims, templates and DeviceClasses that name"
-            f" Neuron; widen its matchCondition 'neuron' where {_listed(about_claims)} must match those of other"
+            f" Neuron; widen its matchCondition 'neuron' where {listed(about_claims)} must match those of other"
             " drivers."
         )
 
@@ -149,13 +147,13 @@ def changing_notes(rules: Iterable[MutatingRule]) -> Iterator[str]:
     if pods:
         yield (
             "the shipped MutatingWebhookConfiguration sends only pods that request Neuron's extended resources or were"
-            f" converted, and {_listed([repr(name) for name in pods])} can change no others there: add the pods to the"
+            f" converted, and {listed([repr(name) for name in pods])} can change no others there: add the pods to the"
             " chart's mutation.extraRules, or leave the policy to the API server (Kubernetes 1.36)."
         )
     if others:
         names = list(dict.fromkeys(name for found in others.values() for name in found))
         yield (
-            f"{_listed(names)} {'change' if len(names) > 1 else 'changes'} {_listed(list(others))}, which the shipped"
+            f"{listed(names)} {'change' if len(names) > 1 else 'changes'} {listed(list(others))}, which the shipped"
             " MutatingWebhookConfiguration does not send: add them to the chart's mutation.extraRules, or leave the"
             " policy to the API server (Kubernetes 1.36)."
         )
@@ -174,11 +172,13 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
             )
 
 
-def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
-    """The `rules` of a ValidatingWebhookConfiguration for requests that policies match and the shipped one lacks.
+def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, object]]:
+    """The `rules` of a ValidatingWebhookConfiguration for `needed_requests`."""
+    return rules_of(needed_requests(rules))
 
-    One rule for each group, versions, scope and operations; resources are merged.
-    """
+
+def needed_requests(rules: Iterable[ValidatingRule]) -> dict[RequestKey, set[str]]:
+    """The operations, by requests, that policies match and the shipped ValidatingWebhookConfiguration lacks."""
     wanted: dict[RequestKey, set[str]] = {}
     for rule in rules:
         unsent = {"UPDATE"} if _reads_left_out(rule) else set()
@@ -190,17 +190,14 @@ def needed_rules(rules: Iterable[ValidatingRule]) -> list[dict[str, Any]]:
                     if missing:
                         key = (group, tuple(sorted(each.api_versions)), each.scope, resource)
                         wanted.setdefault(key, set()).update(missing)
-    return rules_of(wanted)
+    return wanted
 
 
 def unsent_by_deny(rules: Iterable[ValidatingRule]) -> Iterator[Unsent]:
     """What policies with the action Deny do not see unless the configuration is changed."""
     for rule in (each for each in rules if denies(each)):
-        for need in needed_rules([rule]):
-            for group, resource, operation in itertools.product(
-                need["apiGroups"], need["resources"], need["operations"]
-            ):
-                yield Unsent(rule.name, group, resource, operation)
+        for (group, _, _, resource), operations in sorted(needed_requests([rule]).items()):
+            yield from (Unsent(rule.name, group, resource, each) for each in OPERATIONS if each in operations)
         for each in pod_conditions([rule]):
             yield Unsent(rule.name, "", "pods", "CREATE", each.expression)
 
@@ -226,11 +223,12 @@ def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, object]]
 def policies_that(names: Sequence[str], verb: str) -> str:
     """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
     many = len(names) > 1
-    return f"{'policies' if many else 'policy'} {_listed(names)} {verb.removesuffix('es') if many else verb}"
+    return f"{'policies' if many else 'policy'} {listed(names)} {verb.removesuffix('es') if many else verb}"
 
 
-def _listed(items: Sequence[str]) -> str:
-    return few(items, _MOST_NAMED)
+def listed(items: Sequence[str]) -> str:
+    """Policies, or resources, that one note names."""
+    return few(items, 8)
 
 
 def _missing(rule: ResourceRule, metadata: bool) -> Iterator[str]:

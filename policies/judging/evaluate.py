@@ -19,7 +19,7 @@ from policies.judging.conditions import Failure, Memo, Variables, all_hold, shar
 from policies.judging.rules import AnyPodRule, Binding, Check, Exemption, ValidatingRule
 from policies.judging.subjects import Api, RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
-from policies.schema.base import in_force
+from policies.schema.base import MatchResources, in_force
 from policies.selectors.engine import DeviceSelectors
 
 REVIEW_SECONDS: Final = 1.0
@@ -141,18 +141,15 @@ class _Views:
             TakesLongError: the time limit is over before all selectors are parsed, and it raises.
         """
         if api not in self._found:
-            self._found[api] = self._made(api)
+            subject = self._subject.in_api(api)
+            if subject is None:
+                self._found[api] = None
+                return None
+            if self._first is None:
+                self._first = _activation(self._subject, self._clock, self._deadline, self._limit)
+            same = subject is self._subject
+            self._found[api] = (self._first if same else {**self._first, **subject.versioned()}), Memo()
         return self._found[api]
-
-    def _made(self, api: Api) -> tuple[dict[str, object], Memo] | None:
-        subject = self._subject.in_api(api)
-        if subject is None:
-            return None
-        if self._first is None:
-            self._first = _activation(self._subject, self._clock, self._deadline, self._limit)
-        if subject is self._subject:
-            return self._first, Memo()
-        return {**self._first, **subject.versioned()}, Memo()
 
 
 def unconverted(subject: RequestSubject, api: Api) -> str:
@@ -204,17 +201,17 @@ def unjudged(
     """
     verdicts = []
     for rule in rules:
-        if matching.rules_match(rule.match, subject) is None or not matching.namespace_matches(rule.match, subject):
+        if not _may_apply(rule.match, subject):
             continue
-        bindings = tuple(each for each in rule.bindings if _may_apply(each, subject))
+        bindings = tuple(each for each in rule.bindings if _may_apply(each.match, subject))
         if bindings and in_force(rule.schedule, now):
             run = Run(rule, {}, Budgets(clock, POLICY_LIMITS, 0), clock())
             verdicts.append(run.unfinished(why, bindings, now, exempts=False))
     return tuple(verdicts)
 
 
-def _may_apply(binding: Binding, subject: RequestSubject) -> bool:
-    match = binding.match
+def _may_apply(match: MatchResources | None, subject: RequestSubject) -> bool:
+    """Whether rules and namespace match; the object is not known."""
     if match is None:
         return True
     return matching.rules_match(match, subject) is not None and matching.namespace_matches(match, subject)
@@ -266,7 +263,6 @@ def matching_rules(
             errors += [failure.within(rule.name) for failure in failures[: MOST_ERRORS - len(errors)]]
 
 
-_LONGEST_MESSAGE: Final = 5 * 1024
 MOST_ERRORS: Final = 16
 
 
@@ -394,7 +390,7 @@ class Run:
             self._stopped(error)
             self._errors.append(Failure.of("messageExpression failed", error))
             return check.message
-        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= _LONGEST_MESSAGE
+        usable = isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= 5 * 1024
         return str(text).strip() if usable else check.message
 
     def _annotate(self, key: str, program: Program) -> None:

@@ -10,6 +10,7 @@ from kubecel.budget import POLICY_LIMITS, Budget, Clock
 from kubecel.errors import CelError
 from kubecel.values import kind_of
 from neuron.api.fields import mapping
+from neuron.findings import short
 from policies.judging import matching
 from policies.judging.conditions import CompiledCondition, Variables, all_hold
 from policies.judging.evaluate import evaluate
@@ -29,7 +30,6 @@ from policies.judging.verdicts import PolicyOutcome, Verdict
 from policies.patching.json_patch import difference
 from policies.schema.base import in_force
 
-_LONGEST_VALUE: Final = 200
 _ELSEWHERE: Final = "its selectors, or those of its bindings, select something else"
 OUTCOME_WORDS: Final = {
     PolicyOutcome.ALLOW: "allows it",
@@ -77,7 +77,7 @@ def _mutating(rules: Sequence[MutatingRule], subject: RequestSubject, clock: Clo
         yield f"{name}: {CHANGE_WORDS[each.outcome]}{'' if not each.denies else ', and the object is denied'}"
         yield from (f"    {failure}" for failure in each.failures)
         for operation in difference(each.before, each.after):
-            value = f": {_cut(json.dumps(operation['value']))}" if "value" in operation else ""
+            value = f": {short(json.dumps(operation['value']), 200)}" if "value" in operation else ""
             yield f"    {operation['op']} {operation['path']}{value}"
 
 
@@ -235,8 +235,4 @@ def _value(variables: Variables, name: str) -> str:
         text = json.dumps(value)
     except (TypeError, ValueError):
         text = f"a {kind_of(value)}"
-    return _cut(text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return short(text, 200)

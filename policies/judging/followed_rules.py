@@ -5,17 +5,15 @@ so another order or grouping is no difference.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from neuron.findings import few
-from policies.judging.coverage import OPERATIONS, RequestKey, needed_rules, policies_that, rules_of
+from policies.judging.coverage import OPERATIONS, RequestKey, listed, needed_requests, policies_that, rules_of
 from policies.judging.matching import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
 
 Rules = list[dict[str, Any]]
 
-_MOST_NAMED: Final = 8
 _Requests = dict[RequestKey, frozenset[str]]
 """Operations by key."""
 
@@ -25,7 +23,7 @@ def followed(policies: Iterable[ValidatingRule], groups: Collection[str] = GROUP
     kept: dict[RequestKey, set[str]] = {}
     left_out: dict[str, dict[str, None]] = {}
     for policy in policies:
-        for (group, versions, scope, resource), operations in _requests(needed_rules([policy])).items():
+        for (group, versions, scope, resource), operations in sorted(needed_requests([policy]).items()):
             allowed = operations & followed_operations(group, resource) if group in groups else frozenset()
             if allowed:
                 kept.setdefault((group, versions, scope, resource), set()).update(allowed)
@@ -60,7 +58,7 @@ def _problem(left_out: Mapping[str, Iterable[str]]) -> str:
         return ""
     names = list(dict.fromkeys(name for policies in left_out.values() for name in policies))
     return (
-        f"{policies_that(names, 'matches')} {few(list(left_out), _MOST_NAMED)}: no rule is made for that, because the"
+        f"{policies_that(names, 'matches')} {listed(list(left_out))}: no rule is made for that, because the"
         " cluster's own components may depend on it, or the objects hold secrets. List resources of users in the"
         " policy; or, if the webhook must see these requests, add a rule to the chart's validation.extraRules, or a"
         " group to validation.followGroups"

@@ -147,7 +147,7 @@ class DeviceTally:
         self._reasons: dict[str, None] = {}
 
     def holding(self, devices: int, cores: int, *, converted: bool) -> Holding:
-        unknown = "; ".join(list(self._reasons)[:MOST_REASONS])
+        unknown = "; ".join(self._reasons)
         return Holding(
             tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown
         )

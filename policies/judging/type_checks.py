@@ -23,7 +23,6 @@ from policies.judging.subjects import types_with
 from policies.patching.json_patch import steps
 from policies.schema.documents import Path, PolicyDocument
 
-_MOST_NAMED: Final = 3
 _OBJECTS: Final = ("object", "oldObject")
 _PARAMETERS: Final = ("params",)
 _BY_KIND: Final = re.compile(r"\b(kind|resource|requestKind|requestResource)\b")
@@ -89,7 +88,7 @@ def _warned(
         if guarded and len(failing[path, _wrong(message)]) < len(kinds):
             continue
         line = document.text_lines.get(path, document.line(path))
-        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, _MOST_NAMED)})"
+        yield f"{document.file}:{line}: {path_text(path)}: {message} ({few(names, 3)})"
 
 
 def _wrong(message: str) -> str:

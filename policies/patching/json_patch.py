@@ -6,7 +6,7 @@ Source: gopkg.in/evanphx/json-patch.v4, with its defaults (negative indices are 
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from conversion.objects.pod_places import pointer
@@ -51,8 +51,7 @@ def applied(data: Any, operations: Sequence[PatchOperation]) -> Any:
     """
     room = MOST_COPIED
     for each in operations:
-        operation = _OPERATIONS.get(each.op)
-        if operation is None:
+        if each.op not in _OPERATIONS:
             raise PatchError(f"operation '{each.op}' is none of {', '.join(_OPERATIONS)}")
         if each.op == "copy":
             # Copies of copies double each time.
@@ -60,7 +59,7 @@ def applied(data: Any, operations: Sequence[PatchOperation]) -> Any:
             room -= 0 if copied is MISSING else size_of(copied)
             if room < 0:
                 raise PatchError(f"copy operations copy more than {MOST_COPIED} bytes")
-        data = operation(data, each)
+        data = _after(data, each)
     return data
 
 
@@ -103,52 +102,32 @@ def same(a: Any, b: Any) -> bool:
 # --- operations -----------------------------------------------------------------------------------------------
 
 
-def _add(data: Any, operation: PatchOperation) -> Any:
-    return _changed(data, operation.path, lambda parent, key: _added(parent, key, _value(operation)))
+_OPERATIONS: Final = ("add", "remove", "replace", "move", "copy", "test")
 
 
-def _remove(data: Any, operation: PatchOperation) -> Any:
-    return _changed(data, operation.path, _removed)
-
-
-def _replace(data: Any, operation: PatchOperation) -> Any:
-    if not operation.path:
-        raise PatchError("the whole object cannot be replaced")
-    return _changed(data, operation.path, lambda parent, key: _replaced(parent, key, _value(operation)))
-
-
-def _move(data: Any, operation: PatchOperation) -> Any:
-    value = _at(data, operation.source)
-    data = _changed(data, operation.source, _removed)
-    return _changed(data, operation.path, lambda parent, key: _added(parent, key, value))
-
-
-def _copy(data: Any, operation: PatchOperation) -> Any:
-    value = _at(data, operation.source)
-    value = None if value is MISSING else value
-    return _changed(data, operation.path, lambda parent, key: _added(parent, key, value))
-
-
-def _test(data: Any, operation: PatchOperation) -> Any:
-    found = _at(data, operation.path)
-    wanted = None if operation.value is MISSING else operation.value
-    if not same(None if found is MISSING else found, wanted):
-        raise PatchTestFailedError(f"the value at '{operation.path}' is another one")
-    return data
-
-
-_OPERATIONS: Final[Mapping[str, Callable[[Any, PatchOperation], Any]]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
-}
-
-
-def _value(operation: PatchOperation) -> Any:
-    return None if operation.value is MISSING else operation.value
+def _after(data: Any, operation: PatchOperation) -> Any:
+    """The object after one of `_OPERATIONS`."""
+    path, source = operation.path, operation.source
+    value = None if operation.value is MISSING else operation.value
+    match operation.op:
+        case "remove":
+            return _changed(data, path, _removed)
+        case "replace":
+            if not path:
+                raise PatchError("the whole object cannot be replaced")
+            return _changed(data, path, lambda parent, key: _replaced(parent, key, value))
+        case "test":
+            found = _at(data, path)
+            if not same(None if found is MISSING else found, value):
+                raise PatchTestFailedError(f"the value at '{path}' is another one")
+            return data
+        case "move":
+            value = _at(data, source)
+            data = _changed(data, source, _removed)
+        case "copy":
+            value = _at(data, source)
+            value = None if value is MISSING else value
+    return _changed(data, path, lambda parent, key: _added(parent, key, value))
 
 
 # --- places ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from neuron.findings import short
 from policies.schema.documents import Path
 
 Found: TypeAlias = Iterator[tuple[Path, str]]
@@ -22,11 +23,6 @@ _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 _LINE_BREAK: Final = re.compile(r"[\n\r]")
 _LONGEST_PART: Final = 63
 _LONGEST_PREFIX: Final = 253
-_MOST_CONDITIONS: Final = 64
-_MOST_ANNOTATIONS: Final = 20
-_LONGEST_AUDIT_EXPRESSION: Final = 5 * 1024
-_ALL_ANNOTATIONS: Final = 256 * 1024
-_SHOWN: Final = 64
 
 RESERVED: Final = frozenset(
     (
@@ -105,7 +101,7 @@ def _annotations(annotations: Mapping[str, str]) -> Found:
     for key in annotations:
         if fault := label_key_fault(key.lower()):
             yield (key,), f"{_shown(key)}: {fault.replace('label key', 'key of an annotation')}"
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ALL_ANNOTATIONS:
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > 256 * 1024:
         yield (), "all annotations together are longer than 256 KiB"
 
 
@@ -228,8 +224,8 @@ def _required_expression(text: str) -> Found:
 
 def _audit_expression(text: str) -> Found:
     yield from _required_expression(text)
-    if len(text.strip().encode()) > _LONGEST_AUDIT_EXPRESSION:
-        yield (), f"the expression has more than {_LONGEST_AUDIT_EXPRESSION} bytes"
+    if len(text.strip().encode()) > 5 * 1024:
+        yield (), "the expression has more than 5120 bytes"
 
 
 def _param_kind(kind: Mapping[str, str]) -> Found:
@@ -308,7 +304,7 @@ RULES: Final = (
     ApiRule(_below(_RULES, "resources"), _resources),
     ApiRule(_below(_RULES, "resourceNames"), _unique("the name")),
     ApiRule(_below(_RULES, "resourceNames", "*"), _path_segment),
-    ApiRule(_CONDITIONS, _at_most(_MOST_CONDITIONS)),
+    ApiRule(_CONDITIONS, _at_most(64)),
     ApiRule(_CONDITIONS, _unique_names("condition", "name")),
     ApiRule(_below(_CONDITIONS, "*", "name"), _condition_name),
     ApiRule(_below(_CONDITIONS, "*", "expression"), _required_expression),
@@ -319,7 +315,7 @@ RULES: Final = (
     ApiRule((("spec", "validations", "*", "messageExpression"),), _not_blank),
     ApiRule((("spec", "mutations", "*", "jsonPatch", "expression"),), _required_expression),
     ApiRule((("spec", "mutations", "*", "applyConfiguration", "expression"),), _required_expression),
-    ApiRule((("spec", "auditAnnotations"),), _at_most(_MOST_ANNOTATIONS)),
+    ApiRule((("spec", "auditAnnotations"),), _at_most(20)),
     ApiRule((("spec", "auditAnnotations"),), _unique_names("audit annotation", "key")),
     ApiRule((("spec", "auditAnnotations", "*", "valueExpression"),), _audit_expression),
     ApiRule((("spec", "paramKind"),), _param_kind),
@@ -361,5 +357,4 @@ def _values(value: object, pattern: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return repr(short(str(value), 64))

@@ -63,14 +63,12 @@ class AttributeRead:
         offset: in characters from the start of the source.
         tests: it only tests presence: `"id" in device.attributes["d"]`, `has(…)`, `.?id`.
         guarded: it cannot fail because of a missing attribute.
-        driver: the driver to which a test of `device.driver` narrows it; empty if there is no such test.
     """
 
     subject: SelectorSubject
     offset: int
     tests: bool
     guarded: bool
-    driver: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,8 +162,8 @@ def _is_optional(node: Node) -> bool:
 
 # --- facts ------------------------------------------------------------------------------------------------
 
-Facts = frozenset[SelectorSubject | str]
-"""Attributes that are present, and the name of the device's driver, as far as earlier conditions imply them."""
+Facts = frozenset[SelectorSubject]
+"""Attributes that are present, as far as earlier conditions imply them."""
 
 _NOTHING: Final[Facts] = frozenset()
 
@@ -181,8 +179,9 @@ def _facts(node: Node, outcome: bool, scope: Scope) -> Facts:
             return _facts(node.operand, not outcome, scope)
         case syntax.Binary(operator="==" | "!="):
             return _facts_of_equality(node, (node.operator == "==") is outcome, scope)
-        case syntax.Binary(operator="in") if outcome:
-            return _facts_of_membership(node, scope)
+        case syntax.Binary(operator="in", left=syntax.Literal(value=str(name))) if outcome:
+            path = _path(node.right, scope)
+            return _only(None if path is None else _subject((*path, name)))
         case syntax.Select(test=True) if outcome:
             return _only(_subject(_path(node, scope)))
         case syntax.Call(function="hasValue", target=target) if outcome and target is not None:
@@ -199,27 +198,9 @@ def _only(subject: SelectorSubject | None) -> Facts:
 
 def _facts_of_equality(node: syntax.Binary, holds: bool, scope: Scope) -> Facts:
     for side, other in ((node.left, node.right), (node.right, node.left)):
-        if isinstance(other, syntax.Literal):
-            if isinstance(other.value, bool):
-                return _facts(side, other.value is holds, scope)
-            if (
-                holds
-                and isinstance(other.value, str)
-                and _subject(_path(side, scope)) == SelectorSubject(DeviceField.DRIVER)
-            ):
-                return frozenset({other.value})
+        if isinstance(other, syntax.Literal) and isinstance(other.value, bool):
+            return _facts(side, other.value is holds, scope)
     return _NOTHING
-
-
-def _facts_of_membership(node: syntax.Binary, scope: Scope) -> Facts:
-    match node.left, node.right:
-        case syntax.Literal(value=str(name)), _ if (path := _path(node.right, scope)) is not None:
-            return _only(_subject((*path, name)))
-        case _, syntax.ListLiteral(elements=(syntax.Element(value=syntax.Literal(value=str(driver))),)):
-            is_driver = _subject(_path(node.left, scope)) == SelectorSubject(DeviceField.DRIVER)
-            return frozenset({driver}) if is_driver else _NOTHING
-        case _:
-            return _NOTHING
 
 
 # --- the walk ---------------------------------------------------------------------------------------------
@@ -322,9 +303,7 @@ class _Walker:
             self._children(node, facts, scope)
             return
         tests = _is_optional(node) or (isinstance(node, syntax.Select) and node.test)
-        drivers = [fact for fact in facts if isinstance(fact, str)]
-        driver = drivers[0] if len(drivers) == 1 else ""
-        self.lookups.append(AttributeRead(subject, node.offset, tests, tests or subject in facts, driver))
+        self.lookups.append(AttributeRead(subject, node.offset, tests, tests or subject in facts))
 
     def _call(self, node: syntax.Call, facts: Facts, scope: Scope) -> None:
         if node.function in _UNWRAPPING and node.target is not None:
@@ -358,10 +337,10 @@ class _Walker:
             self.uses.append(SubjectUse(subject, operator, operands, offset))
 
 
-def drivers(analysis: Analysis) -> Iterator[tuple[str, int]]:
-    """Every name that `device.driver` is compared with, and its offset."""
+def drivers(analysis: Analysis) -> Iterator[str]:
+    """Every name that `device.driver` is compared with."""
     for use in analysis.uses:
         if use.subject.field is DeviceField.DRIVER and use.operator in {"==", "in"}:
             for operand in use.operands or ():
                 if isinstance(operand.value, str):
-                    yield operand.value, use.offset
+                    yield operand.value

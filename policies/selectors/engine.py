@@ -174,7 +174,7 @@ class _Analysed:
             for each in analysis.uses
             if each.subject.field is DeviceField.ATTRIBUTES
         )
-        self.drivers = tuple(name for name, _ in drivers(analysis))
+        self.drivers = tuple(drivers(analysis))
         self.reads_sharing = _reads_sharing(program.syntax)
 
 

@@ -34,7 +34,7 @@ def test_a_user_without_permissions_gets_the_missing_rules(control_plane: Contro
 def test_refused_credentials_exit_with_2(control_plane: ControlPlane) -> None:
     found = status(control_plane.token_kubeconfig("stranger", "no-token"))
     assert found.code == 2
-    assert "the API server does not accept these credentials." in found.stderr
+    assert "the API server does not accept these credentials: renew them." in found.stderr
 
 
 # --- Events about refusals ----------------------------------------------------------------------------------------

@@ -87,6 +87,44 @@ def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> Non
     check_sets([(DEVICE, count)], orders=True)
 
 
+TYPE, LATER = "with the annotation neuron.aws.com/instance-type: {}", "from Kubernetes 1.36 on"
+
+
+@pytest.mark.parametrize(
+    ("types", "orders", "count", "ways"),
+    [
+        (("inf2.48xlarge", "inf1.24xlarge"), False, 10, {"inf2.48xlarge": f"{TYPE}, or for 6 devices"}),
+        (("inf2.48xlarge", "inf1.24xlarge", "trn1.32xlarge"), False, 8, {"inf2.48xlarge": f"{TYPE}, or for 4 devices"}),
+        (("inf1.24xlarge",), True, 8, {"inf1.24xlarge": f"{LATER}, or for 7 devices"}),
+        (
+            ("inf2.48xlarge", "inf1.24xlarge"),
+            True,
+            8,
+            {"inf2.48xlarge": f"{TYPE}, or for 6 devices", "inf1.24xlarge": "for 6 devices"},
+        ),
+    ],
+)
+def test_the_warning_names_what_has_all_runs_tried(
+    types: tuple[str, ...], orders: bool, count: int, ways: Mapping[str, str]
+) -> None:
+    claim = claim_for([(DEVICE, count)], [typed(name, orders=orders) for name in types])
+    assert claim is not None
+    assert {each.value: each.fix for each in claim.warnings if each.code == "NEU219"} == {
+        name: f"All are tried {way.format(name)}. `neuron-dra explain` shows which devices are free."
+        for name, way in ways.items()
+    }
+    for way in ways.values():
+        fewer = re.search(r"for ([0-9]+) devices", way)
+        assert fewer is not None
+        assert not untried(
+            claim_for([(DEVICE, int(fewer[1]))], [typed(each, orders=orders) for each in types]) or claim
+        )
+    for name, way in ways.items():
+        if way.startswith((TYPE, LATER)):
+            alone = claim_for([(DEVICE, count)], [typed(name, orders=orders and not way.startswith(LATER))])
+            assert not untried(alone or claim)
+
+
 def test_a_share_of_one_device_on_a_type_leaves_one_request_on_a_ring() -> None:
     """Of a catalogue file: 14 cores are seven devices of the ring, and half of a device there."""
     large = dataclasses.replace(CATALOGUE["trn1.2xlarge"], name="trn9.large", cores_per_device=32, shares_cores=True)

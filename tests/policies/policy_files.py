@@ -4,7 +4,8 @@ import textwrap
 import time
 from typing import Any
 
-from policies.files.loader import PolicyError, load
+from policies.files.folders import PolicyError
+from policies.files.loader import load
 from policies.judging.rules import PolicySet
 
 POD: dict[str, Any] = {

@@ -16,7 +16,7 @@ from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from cluster.store import AUTOSCALER, KINDS, NODE, RESOURCE_SLICE, Store
 from commands.cluster.reader import ClusterReader
 from commands.cluster.store import read_store
-from commands.devices.snapshot import fetch, stored
+from commands.devices.snapshot import read_snapshot, stored
 from neuron.api.nodes import read_node
 from runtime.api_errors import ClusterUnavailableError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -185,7 +185,7 @@ async def by_commands(api: FakeApi, folder: Path) -> Store:
     connection = await Connection.open(lambda: load_configuration(api.kubeconfig(folder), None))
     try:
         reader = ClusterReader(connection)
-        seen = await fetch(connection, connection.address, reader=reader, with_pods=False)
+        seen = await read_snapshot(reader, connection.address, with_pods=False)
         return await read_store(reader, connection.address, stored(seen))
     finally:
         await connection.close()

@@ -150,7 +150,7 @@ class EmulatedCluster:
         )
 
     def snapshot(self) -> ClusterSnapshot:
-        """What `snapshot.fetch` would read."""
+        """What `read_snapshot` would read."""
         loads = NodeLoads()
         for each in self.pods:
             loads.add(each)

@@ -1,5 +1,6 @@
 """Clusters to rehearse, in memory: nodes of the device plugin, pods with their controllers, budgets."""
 
+import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -106,9 +107,9 @@ def as_list(items: Iterable[Object]) -> str:
 def gathered(*items: Object, **settings: Any) -> Gathering:
     """The cluster of objects. `version`: of Kubernetes; others are settings."""
     options = settings.pop("options", None) or trainium(families=())
-    version = settings.pop("version", "v1.36.3")
+    options = dataclasses.replace(options, kubernetes_version=settings.pop("version", "v1.36.3"))
     inputs = read_files([GivenManifests("cluster.json", as_list(items).encode())], lambda: None, reduced=reduced)
-    found, problems = from_files(inputs, GatheringSettings(options, **settings), version, NOW, lambda: None)
+    found, problems = from_files(inputs, GatheringSettings(options, **settings), NOW, lambda: None)
     assert problems == []
     return found
 

@@ -11,8 +11,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.api_types import Served, nothing_served
-from policies.files.folders import KeepError, KeptSet, PolicyKeeper, unpack
-from policies.files.loader import PolicyError
+from policies.files.folders import KeepError, KeptSet, PolicyError, PolicyKeeper, unpack
 from policies.files.store import PolicyStore, StoreOptions
 from runtime.startup import StartupError
 from webhook.reviews.chain import PolicyParts

@@ -473,8 +473,8 @@ def test_a_pod_that_may_not_be_read_ends_with_2(api: Api, kubeconfig: Path) -> N
 def test_a_cluster_that_refuses_the_credentials_ends_with_2(api: Api, kubeconfig: Path, file: Path) -> None:
     api.refuses = True
     result = explain("-f", file, "--kubeconfig", kubeconfig)
-    assert result.exit_code == 2
-    assert result.stderr == f"Error: {api.url} cannot be read: the API server does not accept these credentials.\n"
+    said = f"Error: {api.url} cannot be read: the API server does not accept these credentials: renew them\n"
+    assert (result.exit_code, result.stderr) == (2, said)
 
 
 def test_credentials_that_only_lists_refuse_end_with_2(api: Api, kubeconfig: Path, file: Path) -> None:

@@ -10,7 +10,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from commands.cli.main import main
-from commands.devices.snapshot import fetch
+from commands.cluster.reader import ClusterReader
+from commands.devices.snapshot import read_snapshot
 from tests.commands.map.clusters import mixed
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer
@@ -205,7 +206,7 @@ def test_a_served_map_has_the_chosen_nodes_only(
     async def run_once(connect: Any, chosen: Any, say: Any) -> None:
         del say
         async with connect() as server:
-            found = chosen.draw(await fetch(server, server.address))
+            found = chosen.draw(await read_snapshot(ClusterReader(server), server.address))
         served.append([node.name for node in found.nodes])
 
     monkeypatch.setattr("commands.map.serve.run", run_once)

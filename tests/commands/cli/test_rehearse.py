@@ -254,7 +254,8 @@ class TestPool:
                 "added": added,
                 "instanceType": TRN1,
                 "driver": False,
-                "playedAsStatic": False,
+                "wasDynamic": False,
+                "openLabels": ["topology.kubernetes.io/zone"],
             }
         ]
         assert found["start"]["plugin"] == 4 * 16

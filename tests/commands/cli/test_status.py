@@ -165,7 +165,7 @@ def test_only_objects_of_this_project_are_requested(installed: Api, tmp_path: Pa
     [
         pytest.param(
             answer(401, "Unauthorized", "Unauthorized"),
-            "the API server does not accept these credentials.",
+            "the API server does not accept these credentials: renew them.",
             id="credentials",
         ),
         pytest.param(plain([1]), "/version is not a JSON object.", id="no-object"),

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from commands.cluster.reader import ClusterReader, Progress, Unseen
 from commands.devices.device_map import build
-from commands.devices.snapshot import ClusterSnapshot, fetch
+from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from neuron.api.nodes import read_node
 from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
@@ -35,7 +35,7 @@ async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
 
 async def read(connection: Connection, progress: Progress = lambda *_: None, **options: bool) -> ClusterSnapshot:
     reader = ClusterReader(connection, page_size=2, sleep=lambda _: asyncio.sleep(0), progress=progress)
-    return await fetch(connection, connection.address, reader=reader, **options)
+    return await read_snapshot(reader, connection.address, **options)
 
 
 async def test_the_map_of_a_cluster_is_that_of_its_objects(api: FakeApi, connection: Connection) -> None:

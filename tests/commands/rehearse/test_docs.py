@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from commands.rehearse import rehearsing
-from commands.rehearse.fit_text import as_text as fit_text
+from commands.rehearse.fitting import as_text as fit_text
+from commands.rehearse.fitting import fits, pod_of
 from commands.rehearse.model import Rehearsal, WaitCause
-from commands.rehearse.rehearsing import fits, pod_of
 from commands.rehearse.render_text import as_text
 from runtime.console import Style
 from tests.support.rehearsing import Object, budget, driver_nodes, gathered, node, pods, rehearsal

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.rehearse.fitting import MadePlace
-from commands.rehearse.rehearsing import FitAnswer, NothingToFitError, fits, pod_of, types_of
+from commands.rehearse.fitting import FitAnswer, MadePlace, NothingToFitError, fits, pod_of, types_of
 from commands.report.inventory import Found
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, driver_nodes, gathered, node, pods

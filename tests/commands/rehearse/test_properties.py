@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from commands.rehearse.play import Player, RehearsalScene
 from commands.rehearse.rehearsing import RehearsalChoice
-from commands.rehearse.search import with_spares
 from tests.support.rehearsing import Object, budget, gathered, node, pods, rehearsal
 
 PARTS = st.lists(
@@ -74,7 +73,7 @@ def test_with_enough_spare_nodes_nothing_waits(parts: list[tuple[int, list[int],
     # A DaemonSet's pods stay on their nodes, and a budget of 0 stops every drain.
     usual = [(count, nodes, most or None, "ReplicaSet") for count, nodes, most, _ in parts]
     made = gathered(*objects(usual))
-    scene = with_spares(made.scene(), {"trn1.32xlarge": 8}, made.spare)
+    scene = made.with_spares(made.scene(), {"trn1.32xlarge": 8}, "spare")
     assert Player(scene).play([group.name for group in scene.groups]).calm
 
 

@@ -5,9 +5,10 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 from msgspec import structs
 
+from commands.cluster.reader import ClusterReader
 from commands.status import snapshot
 from commands.status.checks import judge
-from commands.status.snapshot import StatusSnapshot, fetch
+from commands.status.snapshot import StatusSnapshot, read_status
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi
 from tests.support.installation import NOW, driver_pod, node_object, slice_object, well
@@ -50,7 +51,7 @@ async def found() -> StatusSnapshot:
             api.put("namespaces", {"metadata": {"name": name, "managedFields": [{"manager": "a"}]}})
         connection = await Connection.open(load)
         try:
-            read = await fetch(connection, api.url, "neuron-dra", page_size=3)
+            read = await read_status(ClusterReader(connection, page_size=3), api.url, "neuron-dra")
             assert len(api.calls("continue", "nodes")) >= 2, "pages"
             return read
         finally:

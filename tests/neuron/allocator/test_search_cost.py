@@ -14,6 +14,7 @@ from conversion.claims.making import Claim, make_claim
 from conversion.claims.pieces import divide
 from conversion.claims.placement_options import Option, shares_in_one_place
 from conversion.claims.planning import plan
+from neuron.allocator import search
 from neuron.allocator.search_cost import ANY, MOST_STEPS, Choice, steps, tries
 from neuron.hardware.instances import Catalogue, InstanceType
 from tests.support.allocations import claim_of, node_of
@@ -146,6 +147,40 @@ def test_all_devices_of_a_ring_but_one_are_found_whichever_is_in_use(left_out: i
     assert results is not None
     assert {int(each.device[1:]) for each in results} == set(range(12)) - {left_out}
     assert node_of(entry(RING), busy={left_out, (left_out + 5) % 12}).allocate(claim_of(made.template.spec)) is None
+
+
+class OrderedSearch(search._Search):
+    """The search up to Kubernetes 1.35: every order of the devices of a request."""
+
+    def _some(self, number: int, request: Any, alternative: Any, devices: Any, _: int, left: int) -> bool:
+        if left == 0:
+            return self._requests(number + 1)
+        for each in devices:
+            if each.device.name in self._taken or not self._take(request, alternative, each):
+                continue
+            if self._some(number, request, alternative, devices, 0, left - 1):
+                return True
+            self._give_back(request, alternative, each.device)
+        return False
+
+
+@pytest.mark.parametrize("count", [8, 9, 10])
+def test_a_run_in_parts_of_a_half_costs_a_scheduler_that_tries_orders_no_more_than_the_bound(count: int) -> None:
+    """On each node with two devices in use: with one, it fits."""
+    type_ = entry(RING, orders=True)
+    made = make_claim(asks([count]), [type_], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    assert isinstance(made, Claim)
+    claim = claim_of(made.template.spec)
+    assert [len(each.alternatives) for each in claim.requests] == [3 if count == 9 else 4, 1, 6]
+    devices = node_of(type_).devices
+    costs = []
+    for left in itertools.combinations(devices, 10):
+        found = OrderedSearch(search.AllocatorNode(left), claim)
+        if found.run() is None:
+            costs.append(found._steps)
+    assert costs
+    assert max(costs) == {8: 1420, 9: 2937, 10: 9312}[count]
+    assert max(costs) < MOST_STEPS / 7
 
 
 @pytest.mark.parametrize("counts", [(5, 5), (4, 4, 3), (6, 5)])

@@ -10,7 +10,8 @@ import pytest
 
 from neuron.hardware.instances import Catalogue, Topology
 from policies.files import folders
-from policies.files.loader import PolicyError, load_folder, read_folder
+from policies.files.folders import PolicyError, read_folder
+from policies.files.loader import load_folder
 from policies.judging.rules import PolicySet
 from tests.policies.policy_files import POD, loaded, policy, problems
 from tests.policies.schema.test_kinds import CATALOG, CHECK, CONVERSION

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.files.loader import PolicyError
+from policies.files.folders import PolicyError
 from policies.files.store import PolicyStore, StoreOptions, fingerprint
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
