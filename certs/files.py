@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from certs import issue
+from certs import material
 from runtime.files import read_regular
 
 CA_FILE: Final = "ca.crt"
@@ -97,8 +97,8 @@ def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[
         return _reuse(directory, hosts, now), None
     except _NotGoodError as why:
         reason = str(why)
-    ca = issue.make_authority("neuron-dra standalone CA", now=now, lifetime=LIFETIME)
-    pair = issue.issue_serving(ca, "neuron-dra", hosts, now=now, lifetime=LIFETIME)
+    ca = material.make_authority("neuron-dra standalone CA", now=now, lifetime=LIFETIME)
+    pair = material.issue_serving(ca, "neuron-dra", hosts, now=now, lifetime=LIFETIME)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _write(directory / KEY_FILE, pair.key_pem, _KEY_MODE)
@@ -175,7 +175,7 @@ def _uncovered(serving: x509.Certificate, hosts: Sequence[str]) -> list[str]:
         covered = set(serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         covered = set()
-    return [host for host in hosts if issue.general_name(host) not in covered]
+    return [host for host in hosts if material.general_name(host) not in covered]
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -1,22 +1,33 @@
-"""Reads and encodes the Secret of certificates: CA bundle, CA key, serving certificate and key, next CA.
+"""Certificates: issues a CA and serving certificates, and reads and encodes their Secret.
 
-`ca.crt` is the bundle that clients trust, with the current CA first. Keys have the names of `kubernetes.io/tls` and
-cert-manager where those exist, so that such a Secret can be read and taken over.
+They are ECDSA P-256, made in memory at a time that the caller passes. They have the extensions that RFC 5280 and
+OpenSSL's strict mode require, and no others. Clients match hosts with subjectAltName only (RFC 6125), so the subject
+contains no host.
+
+The Secret has the CA bundle, the CA key, the serving certificate and key, and the next CA. `ca.crt` is the bundle that
+clients trust, with the current CA first. Keys have the names of `kubernetes.io/tls` and cert-manager where those exist,
+so that such a Secret can be read and taken over.
 """
 
 import dataclasses
 import datetime as dt
 import hashlib
+import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs import issue
+BACKDATE: Final = dt.timedelta(minutes=5)
+"""A certificate is valid from this long before its creation, because clocks may differ."""
+
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
 
 CA: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
@@ -25,6 +36,153 @@ KEY: Final = "tls.key"
 NEXT_CA: Final = "next-ca.crt"
 NEXT_CA_KEY: Final = "next-ca.key"
 KEYS: Final = (CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA, NEXT_CA_KEY)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Authority:
+    """A CA that can sign.
+
+    Attributes:
+        certificate: its self-signed certificate.
+    """
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """PEM of the certificate that clients must trust."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Certificate and key, as a TLS server loads them.
+
+    Attributes:
+        certificate_pem: the serving certificate, PEM.
+        key_pem: its private key, PKCS #8 PEM, not encrypted.
+    """
+
+    certificate_pem: bytes
+    key_pem: bytes
+
+
+def make_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Authority:
+    """A new CA, which may sign server certificates but no other CA.
+
+    Args:
+        common_name: the name of the issuer; at most 64 characters (RFC 5280).
+        now: a time with time zone.
+        lifetime: validity from `now` on.
+
+    Raises:
+        ValueError: the name is empty or too long, or `now` has no time zone.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(common_name)
+    certificate = (
+        _builder(name, name, key.public_key(), now, lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate, key)
+
+
+def issue_serving(
+    authority: Authority,
+    common_name: str,
+    hosts: Iterable[str],
+    *,
+    now: dt.datetime,
+    lifetime: dt.timedelta,
+) -> KeyPair:
+    """A serving certificate for `hosts`, with a new key.
+
+    Args:
+        common_name: for people; at most 64 characters.
+        hosts: DNS names and IP addresses that clients connect to.
+        now: a time with time zone.
+        lifetime: validity from `now` on; at most until the end of the CA.
+
+    Raises:
+        ValueError: there is no host, or one is neither an IP address nor a DNS name.
+    """
+    names = [general_name(host) for host in dict.fromkeys(hosts)]
+    if not names:
+        raise ValueError("A serving certificate needs at least one host.")
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    lifetime = min(lifetime, issuer.not_valid_after_utc - now)
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    certificate = (
+        _builder(_name(common_name), issuer.subject, key.public_key(), now, lifetime)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    return KeyPair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
+
+def general_name(host: str) -> x509.GeneralName:
+    """A host as an entry of subjectAltName: an IP address or a DNS name.
+
+    Raises:
+        ValueError: the host is empty or not ASCII.
+    """
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not host or not host.isascii() or any(letter.isspace() for letter in host):
+        raise ValueError(f"'{host}' is neither an IP address nor a DNS name.")
+    return x509.DNSName(host)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: dt.datetime,
+    lifetime: dt.timedelta,
+) -> x509.CertificateBuilder:
+    if now.tzinfo is None:
+        raise ValueError(f"The time {now.isoformat()} has no time zone.")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 class UnusableError(Exception):
@@ -41,7 +199,7 @@ class ServingCertificate:
         anchor: the CA of the bundle that verifies it; None if no CA does.
     """
 
-    pair: issue.KeyPair = dataclasses.field(repr=False)
+    pair: KeyPair = dataclasses.field(repr=False)
     certificate: x509.Certificate
     anchor: x509.Certificate | None
 
@@ -62,7 +220,7 @@ class Material:
     key: ec.EllipticCurvePrivateKey | None = dataclasses.field(repr=False)
     leaf: ServingCertificate | None
     leaf_fault: str
-    next: issue.Authority | None
+    next: Authority | None
 
     @property
     def current(self) -> x509.Certificate:
@@ -70,9 +228,9 @@ class Material:
         return self.bundle[0]
 
     @property
-    def authority(self) -> issue.Authority | None:
+    def authority(self) -> Authority | None:
         """The current CA with its key; None without a key."""
-        return issue.Authority(self.current, self.key) if self.key is not None else None
+        return Authority(self.current, self.key) if self.key is not None else None
 
     @property
     def bundle_pem(self) -> bytes:
@@ -144,7 +302,7 @@ def certificate_digest(certificate: x509.Certificate) -> str:
     return hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
-def read_pair(pair: issue.KeyPair) -> tuple[x509.Certificate, ...]:
+def read_pair(pair: KeyPair) -> tuple[x509.Certificate, ...]:
     """The chain of a pair, the serving certificate first.
 
     Raises:
@@ -190,7 +348,7 @@ def fault(certificate: x509.Certificate, now: dt.datetime) -> str:
 def uncovered(certificate: x509.Certificate, hosts: Iterable[str]) -> list[str]:
     """The hosts that a serving certificate does not contain."""
     covered = _names(certificate)
-    return [host for host in hosts if issue.general_name(host) not in covered]
+    return [host for host in hosts if general_name(host) not in covered]
 
 
 def hosts(certificate: x509.Certificate) -> list[str]:
@@ -214,7 +372,7 @@ def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
 
 
 def _leaf(data: Mapping[str, bytes], cas: Sequence[x509.Certificate]) -> tuple[ServingCertificate | None, str]:
-    pair = issue.KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
+    pair = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     try:
         chain = read_pair(pair)
     except UnusableError as why:
@@ -222,7 +380,7 @@ def _leaf(data: Mapping[str, bytes], cas: Sequence[x509.Certificate]) -> tuple[S
     return ServingCertificate(pair, chain[0], anchor(chain, cas)), ""
 
 
-def _next(data: Mapping[str, bytes]) -> issue.Authority | None:
+def _next(data: Mapping[str, bytes]) -> Authority | None:
     """The next CA; None unless its certificate and key are both present and match."""
     key = _ec_key(data.get(NEXT_CA_KEY))
     try:
@@ -231,7 +389,7 @@ def _next(data: Mapping[str, bytes]) -> issue.Authority | None:
         return None
     if key is None or not _belongs(key, certificate):
         return None
-    return issue.Authority(certificate, key)
+    return Authority(certificate, key)
 
 
 def _belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 
 from cryptography import x509
 
-from certs import issue, material
+from certs import material
 from certs.material import Material, ServingCertificate
 
 ROTATE_CA: Final = "ca"
@@ -28,8 +28,6 @@ _CA_RENEWAL: Final = 10
 """A CA is replaced when 1/10 of its lifetime is left: one year of ten, enough time to fix what blocks it."""
 _LEAF_RENEWAL: Final = 3
 """A leaf is replaced when 1/3 of its lifetime is left, as by cert-manager and ACME clients."""
-_MOST_HOSTS: Final = 100
-"""Hosts of a leaf."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -296,7 +294,7 @@ def _hosts(case: _Case) -> tuple[str, ...]:
     needed, leaf = case.rules.hosts, case.held.leaf
     if leaf is None or not material.uncovered(leaf.certificate, needed):
         return needed
-    return tuple(dict.fromkeys((*needed, *material.hosts(leaf.certificate))))[:_MOST_HOSTS]
+    return tuple(dict.fromkeys((*needed, *material.hosts(leaf.certificate))))[:100]
 
 
 def _all_new(now: dt.datetime, rules: Rules) -> dict[str, bytes]:
@@ -305,13 +303,13 @@ def _all_new(now: dt.datetime, rules: Rules) -> dict[str, bytes]:
     return Material((authority.certificate,), authority.key, leaf, "", None).encode()
 
 
-def _new_ca(now: dt.datetime, rules: Rules) -> issue.Authority:
+def _new_ca(now: dt.datetime, rules: Rules) -> material.Authority:
     # A different name for each CA is for people; clients use the key identifier.
-    return issue.make_authority(f"neuron-dra CA {now:%Y-%m-%dT%H:%M:%SZ}", now=now, lifetime=rules.ca_lifetime)
+    return material.make_authority(f"neuron-dra CA {now:%Y-%m-%dT%H:%M:%SZ}", now=now, lifetime=rules.ca_lifetime)
 
 
-def _issue_leaf(authority: issue.Authority, now: dt.datetime, rules: Rules) -> ServingCertificate:
-    pair = issue.issue_serving(authority, "neuron-dra", rules.hosts, now=now, lifetime=rules.leaf_lifetime)
+def _issue_leaf(authority: material.Authority, now: dt.datetime, rules: Rules) -> ServingCertificate:
+    pair = material.issue_serving(authority, "neuron-dra", rules.hosts, now=now, lifetime=rules.leaf_lifetime)
     return ServingCertificate(pair, x509.load_pem_x509_certificate(pair.certificate_pem), authority.certificate)
 
 

@@ -57,9 +57,9 @@ from kubeletplugin.node_events import (
 from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
+from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import Driver, NodeClaims
-from kubeletplugin.prepare.metadata import FOLDER, MetadataFiles
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources

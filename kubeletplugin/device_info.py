@@ -16,8 +16,8 @@ from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.prepare.environment import read_visible_cores, visible_cores
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import NoKubeletError, Usage, UsedDevice
 

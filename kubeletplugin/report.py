@@ -27,7 +27,7 @@ from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
-from kubeletplugin.prepare.metadata import FOLDER
+from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings

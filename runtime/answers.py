@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # a webhook without a cluster does not load it: it takes 8 Mi
 
 
 _SHRINK: Final = 4
-_TURN_BYTES: Final = 64 * 1024
-_TURN_OBJECTS: Final = 50
 
 
 async def content_of(response: "aiohttp.ClientResponse", most: int) -> bytes | None:
@@ -110,6 +108,6 @@ class Pace:
         """Count an object of `length` bytes; yield to the event loop if it is time."""
         self._objects += 1
         self._bytes += length
-        if self._objects >= _TURN_OBJECTS or self._bytes >= _TURN_BYTES:
+        if self._objects >= 50 or self._bytes >= 64 * 1024:
             self._objects = self._bytes = 0
             await asyncio.sleep(0)

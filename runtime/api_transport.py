@@ -33,6 +33,7 @@ from runtime.api_errors import (
     UnreachableError,
 )
 from runtime.api_server import COMPACT, JSON
+from runtime.retries import REQUEST_TIMEOUT, RETRY
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient
@@ -44,9 +45,7 @@ LONGEST_ANSWER: Final = 16 * 1024 * 1024
 WEBHOOK_AGENT: Final = "neuron-dra-webhook"
 WITHOUT_CLUSTER: Final = "give a kubeconfig, or start without a cluster (--standalone)"
 
-_CONNECT_TIMEOUT: Final = 10.0
 _RENEWAL_INTERVAL: Final = 10.0
-_LONGEST_RETRY_AFTER: Final = 60.0
 _MOST_RETRIES: Final = 10
 """Of one request, as client-go's `maxRetries`."""
 _PAUSE_AFTER_BREAK: Final = 1.0
@@ -233,7 +232,7 @@ class Connection:
             StatusError: on entering: the answer is not a success.
             UnreachableError: on entering or reading.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=stall)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT, sock_read=stall)
         response = await self._opened(_Sent("GET", path, query, accept=accept), limits)
         try:
             async with contextlib.aclosing(self._pieces(response)) as pieces:
@@ -476,7 +475,7 @@ async def _content_of(response: aiohttp.ClientResponse) -> bytes:
 
 def _status_of(response: aiohttp.ClientResponse, content: bytes) -> StatusError:
     try:
-        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_RETRY_AFTER)
+        retry_after = min(float(response.headers.get("Retry-After", "0")), RETRY[1])
     except ValueError:  # the header's other form, a date, which the API server does not send
         retry_after = 0.0
     return StatusError.parse(response.status, content, retry_after)

@@ -22,7 +22,7 @@ from commands.cli.inputs import (
 )
 from commands.cli.streams import Counter, output_option, write_all, write_exact
 from conversion.asks.steering import Mode
-from runtime import console, terminal
+from runtime import console
 from runtime.text import counted
 
 if TYPE_CHECKING:
@@ -155,15 +155,15 @@ def _coloured(line: str) -> str:
     """A line of a diff for a terminal, as git shows it."""
     code = next((code for start, code in _COLOURS.items() if line.startswith(start)), 0)
     text = line.rstrip("\n")
-    return terminal.painted(text, code) + line[len(text) :] if code else line
+    return console.painted(text, code) + line[len(text) :] if code else line
 
 
 _COLOURS: Final = {
-    "--- ": terminal.BOLD,
-    "+++ ": terminal.BOLD,
-    "@@": terminal.CYAN,
-    "-": terminal.RED,
-    "+": terminal.GREEN,
+    "--- ": console.BOLD,
+    "+++ ": console.BOLD,
+    "@@": console.CYAN,
+    "-": console.RED,
+    "+": console.GREEN,
 }
 
 

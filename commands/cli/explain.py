@@ -26,7 +26,7 @@ from commands.cli.inputs import (
 )
 from commands.cli.streams import output_option, say, write, write_all
 from runtime import console
-from runtime.terminal import wrapped
+from runtime.console import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.explaining import Chosen

@@ -15,7 +15,7 @@ from runtime import console
 
 if TYPE_CHECKING:
     from commands.report.build import Heading
-    from runtime.terminal import Style
+    from runtime.console import Style
 
 UNWRITABLE: Final = 2
 INTERRUPTED: Final = 130

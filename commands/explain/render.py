@@ -12,8 +12,7 @@ from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
 from neuron.names import ATTRIBUTE_DEVICE_ID, DRIVER
-from runtime.console import json_text
-from runtime.terminal import BOLD, CYAN, GREEN, RED, YELLOW, Style, printable
+from runtime.console import BOLD, CYAN, GREEN, RED, YELLOW, Style, json_text, printable
 from runtime.text import cited, counted, named
 
 _LABEL: Final = 10

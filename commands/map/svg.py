@@ -21,7 +21,7 @@ from commands.map.drawing import (
     ranges,
     users,
 )
-from runtime.terminal import printable
+from runtime.console import printable
 
 WIDTH: Final = 64
 HEIGHT: Final = 44

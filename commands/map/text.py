@@ -23,7 +23,7 @@ from commands.map.drawing import (
     users,
 )
 from neuron.findings import few
-from runtime.terminal import encodable, painted, printable
+from runtime.console import encodable, painted, printable
 from runtime.text import counted
 
 MOST_DRAWN: Final = 4

@@ -10,7 +10,7 @@ from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Rea
 from commands.report.render_text import table_lines
 from commands.report.tables import NOTHING, Table, names
 from commands.status.lines import listed
-from runtime.terminal import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
+from runtime.console import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
 from runtime.text import counted, named
 
 _INDENT: Final = "  "

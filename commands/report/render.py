@@ -14,8 +14,7 @@ from commands.report.tables import NOTHING, Table
 from commands.validate.check_files import Located
 from commands.validate.output import sarif_log
 from neuron.findings import Finding, Severity
-from runtime.console import json_text
-from runtime.terminal import Style
+from runtime.console import Style, json_text
 from runtime.text import counted
 
 # --- SARIF 2.1.0: obstacles and results of policies, at the line of a file or at the object in a cluster --------------

@@ -7,7 +7,7 @@ from commands.report import tables
 from commands.report.model import Report, Topic, topics
 from commands.report.tables import NOTHING, Table
 from neuron.findings import short
-from runtime.terminal import BOLD, RED, YELLOW, Style, printable, wrapped
+from runtime.console import BOLD, RED, YELLOW, Style, printable, wrapped
 from runtime.text import counted
 
 _INDENT: Final = "  "

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron.findings import few
-from runtime.console import json_text
-from runtime.terminal import encodable, painted, printable, wrapped
+from runtime.console import encodable, json_text, painted, printable, wrapped
 
 
 class CheckResult(enum.StrEnum):

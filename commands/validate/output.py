@@ -13,7 +13,7 @@ from commands.objects.manifest_files import ReadProblem
 from commands.validate.check_files import Located
 from neuron.codes import CODES
 from neuron.findings import Finding, Severity
-from runtime.terminal import BOLD, CYAN, RED, YELLOW, Style
+from runtime.console import BOLD, CYAN, RED, YELLOW, Style
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import core_use, pci, sysfs
+from kubeletplugin.discover import core_use, sysfs
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
 from neuron import names
@@ -180,7 +180,7 @@ def read_files(roots: Roots, hardware: NodeHardware, instance: InstanceType | No
         interfaces=tuple(_interfaces(roots.sysfs / INFINIBAND)),
         verbs=tuple(_names(roots.dev / "infiniband", "uverbs")),
         huge_pages=dict(_huge_pages(roots.sysfs / HUGE_PAGES)),
-        functions=tuple(sorted(pci.neuron_functions(roots.sysfs / pci.DEVICES))),
+        functions=tuple(sorted(sysfs.neuron_functions(roots.sysfs / sysfs.PCI_DEVICES))),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import core_use, pci, sysfs
+from kubeletplugin.discover import core_use, sysfs
 from neuron.findings import did_you_mean
 from neuron.hardware import connections, pci_addresses
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -110,7 +110,7 @@ def write_tree(
 
 
 def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
-    for directory in (sysfs.DEVICES, sysfs.CLASS, pci.DEVICES):
+    for directory in (sysfs.DEVICES, sysfs.CLASS, sysfs.PCI_DEVICES):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(sysfs_root / directory)
     for path in (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*")):
@@ -159,10 +159,10 @@ def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:
         domain, bus, _ = address.split(":")
         device, second_node = _FUNCTIONS[entry.name]
         function = Path(f"devices/pci{domain}:{bus[0]}0/{address}")
-        _write(sysfs_root / function / "vendor", f"{pci.VENDOR}\n")
+        _write(sysfs_root / function / "vendor", f"{sysfs.PCI_VENDOR}\n")
         _write(sysfs_root / function / "device", f"{device}\n")
         _write(sysfs_root / function / "numa_node", f"{int(int(bus, 16) >= second_node)}\n")
-        link = sysfs_root / pci.DEVICES / address
+        link = sysfs_root / sysfs.PCI_DEVICES / address
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(Path("../../..") / function)

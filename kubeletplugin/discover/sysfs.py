@@ -6,19 +6,24 @@ their nodes. Driver 2.31 moved files inside a device's directory, so they are fo
 
 The default size of a logical NeuronCore is a file of one line `NAME=VALUE`, which AWS's device plugin reads. Containers
 do not see it: the runtime in them uses the type's default, unless a claim's config says otherwise.
+
+The kernel driver shows its devices as virtual ones, without a link to their PCI functions. So the function of device N
+is known only in two cases: the node has one device and one Neuron function; or AWS documents the addresses of the
+instance type, and the node has Neuron functions at these addresses only. Vendor and device ids: those that the kernel
+driver binds to.
 """
 
 import dataclasses
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import pci
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES
+from neuron.hardware import pci_addresses
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
 CLASS: Final = Path("class/neuron_device")
@@ -43,6 +48,15 @@ _NONE_WORDS: Final = frozenset({"", "none", "0"})
 
 
 _LOGICAL_NC_LINE: Final = re.compile(r"\s*(?:export\s+)?([A-Z_]+)\s*=\s*[\"']?([0-9]{1,3})[\"']?\s*", re.ASCII)
+
+
+PCI_DEVICES: Final = Path("bus/pci/devices")
+PCI_VENDOR: Final = "0x1d0f"
+NEURON_FUNCTIONS: Final = frozenset(
+    {"0x7064", "0x7065", "0x7066", "0x7067", "0x7164", "0x7264", "0x7364"}  # inf1 (four), trn1, inf2, trn2
+)
+_ROOT: Final = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", re.ASCII)
+_FUNCTION: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 
 
 class SysfsError(OSError):
@@ -99,6 +113,21 @@ class UltraServer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """The place of one device.
+
+    Attributes:
+        root: its PCIe root complex, e.g. `pci0000:c8`; None if it is not known.
+        numa_node: the NUMA node; None if it is not known, or if the machine has none.
+        address: its PCI address, e.g. `0000:cc:00.0`; None if it is not known.
+    """
+
+    root: str | None = None
+    numa_node: int | None = None
+    address: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class NodeHardware:
     """A node's Neuron hardware at one moment.
 
@@ -115,7 +144,7 @@ class NodeHardware:
     driver_version: str | None
     devices: tuple[NeuronDevice, ...] = ()
     ultraserver: UltraServer | None = None
-    places: Mapping[int, pci.Place] = dataclasses.field(default_factory=dict)
+    places: Mapping[int, Place] = dataclasses.field(default_factory=dict)
     logical_nc: int | None = None
 
     @property
@@ -160,7 +189,7 @@ def discover(sysfs_root: Path, dev_root: Path, logical_nc_file: Path | None = No
         driver_version=text(sysfs_root / DRIVER_VERSION) or None,
         devices=tuple(found),
         ultraserver=read_ultraserver(sysfs_root),
-        places=pci.places(sysfs_root, instance_type, [device.index for device in found]),
+        places=pci_places(sysfs_root, instance_type, [device.index for device in found]),
         logical_nc=None if logical_nc_file is None else read_logical_nc(logical_nc_file).size,
     )
 
@@ -322,3 +351,44 @@ def read_logical_nc(path: Path) -> LogicalNcFile:
         return LogicalNcFile(path, sizes.pop())
     why = "sets different values" if sizes else f"has no line {LNC_VARIABLES[0]}=<number>"
     return LogicalNcFile(path, None, f"it {why}: {' '.join(text.split())[:80]!r}")
+
+
+def pci_places(sysfs_root: Path, instance_type: str | None, indices: Collection[int]) -> dict[int, Place]:
+    """The place of each device whose PCI function is known, by the device's index; also of one that has vanished.
+
+    Args:
+        sysfs_root: usually `/sys`.
+        instance_type: EC2 type of the node, if it is known.
+    """
+    functions = neuron_functions(sysfs_root / PCI_DEVICES)
+    found = _assigned(functions, instance_type, indices)
+    return {index: _place(path.resolve()) for index, path in found.items()}
+
+
+def _assigned(functions: Mapping[str, Path], instance_type: str | None, indices: Collection[int]) -> dict[int, Path]:
+    if len(indices) == len(functions) == 1:
+        return dict(zip(indices, functions.values(), strict=True))
+    documented = pci_addresses.ADDRESSES.get(instance_type or "", ())
+    if not functions.keys() <= set(documented):
+        return {}
+    return {index: functions[address] for index, address in enumerate(documented) if address in functions}
+
+
+def neuron_functions(directory: Path) -> dict[str, Path]:
+    """The PCI functions of Neuron devices, by address."""
+    try:
+        entries = [path for path in directory.iterdir() if _FUNCTION.fullmatch(path.name)]
+    except OSError:
+        return {}
+    return {
+        path.name: path
+        for path in entries
+        if text(path / "vendor") == PCI_VENDOR and text(path / "device") in NEURON_FUNCTIONS
+    }
+
+
+def _place(function: Path) -> Place:
+    root = next((part for part in function.parts if _ROOT.fullmatch(part)), None)
+    number = text(function / "numa_node") or ""
+    known = number.isascii() and number.isdecimal()  # -1: the firmware tells none
+    return Place(root, int(number) if known else None, function.name)

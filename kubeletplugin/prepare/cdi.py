@@ -15,7 +15,7 @@ import msgspec
 
 from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.metadata import MetadataFiles
+from kubeletplugin.prepare.containers import MetadataFiles
 from neuron import names
 
 CDI_VERSION: Final = "0.6.0"

@@ -15,8 +15,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, Side, assign_cores, devi
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.environment import UltraServerError, environment, visible_cores
-from kubeletplugin.prepare.metadata import documents
+from kubeletplugin.prepare.containers import UltraServerError, documents, environment, visible_cores
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice, check_hardware
 from neuron.hardware.instances import InstanceType, Topology

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from kubeletplugin.discover.devices import physical_cores
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.containers import read_visible_cores
 from kubeletplugin.prepare.decide import (
     NodeView,
     PrepareError,
@@ -17,7 +18,6 @@ from kubeletplugin.prepare.decide import (
     share_amount,
     undecided_device,
 )
-from kubeletplugin.prepare.environment import read_visible_cores
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice
 

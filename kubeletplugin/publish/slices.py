@@ -25,8 +25,7 @@ from kubeletplugin.discover.devices import (
     share,
 )
 from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
-from kubeletplugin.discover.pci import Place
-from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.discover.sysfs import NodeHardware, Place
 from kubeletplugin.ports import JsonObject
 from neuron import names
 from neuron.api.taints import Taint

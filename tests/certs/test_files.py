@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from certs import files, issue, material
+from certs import files, material
 from tests.support.disks import own_disk
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
@@ -137,7 +137,7 @@ def test_expired_or_unsuitable_files_are_created_again(
 
 
 def test_a_certificate_without_host_names_is_replaced(tmp_path: Path) -> None:
-    ca = issue.make_authority("CA", now=NOW, lifetime=365 * DAY)
+    ca = material.make_authority("CA", now=NOW, lifetime=365 * DAY)
     (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
     (tmp_path / "tls.crt").write_bytes(ca.certificate_pem)
     form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -229,7 +229,7 @@ def test_an_unreadable_directory_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -> None:
-    files.ensure(tmp_path, issue.LOCAL_HOSTS, now=NOW)
+    files.ensure(tmp_path, material.LOCAL_HOSTS, now=NOW)
     certificate = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
     der = certificate.public_bytes(serialization.Encoding.DER)
     changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))

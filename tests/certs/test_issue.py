@@ -10,29 +10,29 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs import issue
+from certs import material
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 YEAR = dt.timedelta(days=365)
 
 
 @pytest.fixture(scope="module")
-def authority() -> issue.Authority:
-    return issue.make_authority("test CA", now=NOW, lifetime=YEAR)
+def authority() -> material.Authority:
+    return material.make_authority("test CA", now=NOW, lifetime=YEAR)
 
 
 @pytest.fixture(scope="module")
-def pair(authority: issue.Authority) -> issue.KeyPair:
+def pair(authority: material.Authority) -> material.KeyPair:
     hosts = ("localhost", "127.0.0.1", "::1", "webhook.neuron-dra.svc", "localhost")
-    return issue.issue_serving(authority, "webhook", hosts, now=NOW, lifetime=YEAR)
+    return material.issue_serving(authority, "webhook", hosts, now=NOW, lifetime=YEAR)
 
 
 @pytest.fixture(scope="module")
-def leaf(pair: issue.KeyPair) -> x509.Certificate:
+def leaf(pair: material.KeyPair) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pair.certificate_pem)
 
 
-def verify(authority: issue.Authority, leaf: x509.Certificate, subject: x509.GeneralName, at: dt.datetime) -> None:
+def verify(authority: material.Authority, leaf: x509.Certificate, subject: x509.GeneralName, at: dt.datetime) -> None:
     assert isinstance(subject, x509.DNSName | x509.IPAddress)
     policy = PolicyBuilder().store(Store([authority.certificate])).time(at)
     policy.build_server_verifier(subject).verify(leaf, [])
@@ -40,35 +40,35 @@ def verify(authority: issue.Authority, leaf: x509.Certificate, subject: x509.Gen
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "webhook.neuron-dra.svc"])
 def test_clients_that_trust_the_ca_accept_every_host(
-    authority: issue.Authority, leaf: x509.Certificate, host: str
+    authority: material.Authority, leaf: x509.Certificate, host: str
 ) -> None:
-    verify(authority, leaf, issue.general_name(host), NOW)
+    verify(authority, leaf, material.general_name(host), NOW)
 
 
 @pytest.mark.parametrize(
     ("host", "at"),
     [
         pytest.param("example.com", NOW, id="other-host"),
-        pytest.param("localhost", NOW - issue.BACKDATE - dt.timedelta(seconds=1), id="before"),
+        pytest.param("localhost", NOW - material.BACKDATE - dt.timedelta(seconds=1), id="before"),
         pytest.param("localhost", NOW + YEAR + dt.timedelta(seconds=1), id="after"),
     ],
 )
 def test_clients_refuse_other_hosts_and_times(
-    authority: issue.Authority, leaf: x509.Certificate, host: str, at: dt.datetime
+    authority: material.Authority, leaf: x509.Certificate, host: str, at: dt.datetime
 ) -> None:
     with pytest.raises(VerificationError):
-        verify(authority, leaf, issue.general_name(host), at)
+        verify(authority, leaf, material.general_name(host), at)
 
 
 def test_clients_that_trust_another_ca_refuse(leaf: x509.Certificate) -> None:
-    other = issue.make_authority("test CA", now=NOW, lifetime=YEAR)
+    other = material.make_authority("test CA", now=NOW, lifetime=YEAR)
     with pytest.raises(VerificationError):
-        verify(other, leaf, issue.general_name("localhost"), NOW)
+        verify(other, leaf, material.general_name("localhost"), NOW)
 
 
 def test_the_extensions_are_those_of_rfc_5280() -> None:
-    authority = issue.make_authority("test CA", now=NOW, lifetime=YEAR)
-    pair = issue.issue_serving(authority, "webhook", ["localhost"], now=NOW, lifetime=YEAR)
+    authority = material.make_authority("test CA", now=NOW, lifetime=YEAR)
+    pair = material.issue_serving(authority, "webhook", ["localhost"], now=NOW, lifetime=YEAR)
     leaf = x509.load_pem_x509_certificate(pair.certificate_pem)
 
     def usage(*names: str) -> x509.KeyUsage:
@@ -91,7 +91,7 @@ def test_the_extensions_are_those_of_rfc_5280() -> None:
     }
 
 
-def test_keys_are_p256_and_belong_to_their_certificate(pair: issue.KeyPair, leaf: x509.Certificate) -> None:
+def test_keys_are_p256_and_belong_to_their_certificate(pair: material.KeyPair, leaf: x509.Certificate) -> None:
     key = serialization.load_pem_private_key(pair.key_pem, password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     assert key.curve.name == "secp256r1"
@@ -114,7 +114,7 @@ def test_the_serving_certificate_is_for_server_authentication_only(leaf: x509.Ce
     assert leaf.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign is False
 
 
-def test_the_ca_signs_certificates_but_makes_no_further_ca(authority: issue.Authority) -> None:
+def test_the_ca_signs_certificates_but_makes_no_further_ca(authority: material.Authority) -> None:
     extensions = authority.certificate.extensions
     constraints = extensions.get_extension_for_class(x509.BasicConstraints)
     assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 0)
@@ -122,30 +122,32 @@ def test_the_ca_signs_certificates_but_makes_no_further_ca(authority: issue.Auth
     assert authority.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "test CA"
 
 
-def test_a_serving_certificate_does_not_outlive_its_ca(authority: issue.Authority) -> None:
-    pair = issue.issue_serving(authority, "late", ["localhost"], now=NOW + YEAR / 2, lifetime=YEAR)
+def test_a_serving_certificate_does_not_outlive_its_ca(authority: material.Authority) -> None:
+    pair = material.issue_serving(authority, "late", ["localhost"], now=NOW + YEAR / 2, lifetime=YEAR)
     leaf = x509.load_pem_x509_certificate(pair.certificate_pem)
     assert leaf.not_valid_after_utc == authority.certificate.not_valid_after_utc
 
 
-def test_no_two_certificates_share_a_serial_number_or_key(authority: issue.Authority, leaf: x509.Certificate) -> None:
-    again = issue.issue_serving(authority, "webhook", ["localhost"], now=NOW, lifetime=YEAR)
+def test_no_two_certificates_share_a_serial_number_or_key(
+    authority: material.Authority, leaf: x509.Certificate
+) -> None:
+    again = material.issue_serving(authority, "webhook", ["localhost"], now=NOW, lifetime=YEAR)
     other = x509.load_pem_x509_certificate(again.certificate_pem)
     assert other.serial_number != leaf.serial_number
     assert other.public_key() != leaf.public_key()
 
 
 @pytest.mark.parametrize("host", ["", "two words", "müller.example", "new\nline"])
-def test_an_invalid_host_is_refused(authority: issue.Authority, host: str) -> None:
+def test_an_invalid_host_is_refused(authority: material.Authority, host: str) -> None:
     with pytest.raises(ValueError, match="is neither an IP address nor a DNS name"):
-        issue.issue_serving(authority, "x", [host], now=NOW, lifetime=YEAR)
+        material.issue_serving(authority, "x", [host], now=NOW, lifetime=YEAR)
 
 
-def test_a_certificate_needs_a_host(authority: issue.Authority) -> None:
+def test_a_certificate_needs_a_host(authority: material.Authority) -> None:
     with pytest.raises(ValueError, match="needs at least one host"):
-        issue.issue_serving(authority, "x", [], now=NOW, lifetime=YEAR)
+        material.issue_serving(authority, "x", [], now=NOW, lifetime=YEAR)
 
 
 def test_times_need_a_zone() -> None:
     with pytest.raises(ValueError, match="2026-05-01T12:00:00 has no time zone"):
-        issue.make_authority("x", now=NOW.replace(tzinfo=None), lifetime=YEAR)
+        material.make_authority("x", now=NOW.replace(tzinfo=None), lifetime=YEAR)

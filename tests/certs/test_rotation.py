@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs import issue, material, rotation
+from certs import material, rotation
 from certs.rotation import Confirmed, RotationStep, Rules
 
 NOW = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
@@ -571,22 +571,22 @@ def test_a_host_that_no_certificate_can_name_is_an_error() -> None:
 
 
 def test_a_chain_through_an_intermediate_is_followed() -> None:
-    root = issue.make_authority("root", now=NOW, lifetime=DAY)
-    other = issue.make_authority("other", now=NOW, lifetime=DAY)
-    pair = issue.issue_serving(root, "leaf", ["a"], now=NOW, lifetime=DAY)
+    root = material.make_authority("root", now=NOW, lifetime=DAY)
+    other = material.make_authority("other", now=NOW, lifetime=DAY)
+    pair = material.issue_serving(root, "leaf", ["a"], now=NOW, lifetime=DAY)
     chain = material.certificates(pair.certificate_pem + other.certificate_pem, "tls.crt")
     assert material.anchor(chain, [other.certificate, root.certificate]) == root.certificate
     assert material.anchor(chain, [other.certificate]) is None
 
 
 def test_a_chain_through_two_intermediates_in_any_order_is_followed() -> None:
-    root = issue.make_authority("root", now=NOW, lifetime=DAY)
+    root = material.make_authority("root", now=NOW, lifetime=DAY)
     signers, pems = [root], []
     for name in ("upper", "lower", "leaf"):
-        pair = issue.issue_serving(signers[-1], name, ["a"], now=NOW, lifetime=DAY)
+        pair = material.issue_serving(signers[-1], name, ["a"], now=NOW, lifetime=DAY)
         key = serialization.load_pem_private_key(pair.key_pem, password=None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        signers.append(issue.Authority(x509.load_pem_x509_certificate(pair.certificate_pem), key))
+        signers.append(material.Authority(x509.load_pem_x509_certificate(pair.certificate_pem), key))
         pems.append(pair.certificate_pem)
     upper, lower, leaf = pems
     for chain in (leaf + lower + upper, leaf + upper + lower):

@@ -21,7 +21,7 @@ import pytest
 from cryptography import x509
 from prometheus_client.parser import text_string_to_metric_families
 
-from certs import issue, material
+from certs import material
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.conftest import empty
 from tests.cluster.controlplane import ControlPlane
@@ -330,7 +330,7 @@ def test_the_certificate_expires(release: Release, api: Api, space: str, report_
     hosts = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
     hour = dt.timedelta(hours=1)
     past = dt.datetime.now(dt.UTC) - 2 * hour
-    expired = issue.issue_serving(held.authority, "neuron-dra", hosts, now=past, lifetime=hour)
+    expired = material.issue_serving(held.authority, "neuron-dra", hosts, now=past, lifetime=hour)
     pair = {"tls.crt": expired.certificate_pem, "tls.key": expired.key_pem}
     patch: dict[str, Any] = {"data": {key: base64.b64encode(value).decode() for key, value in pair.items()}}
     with release.load(space) as reviews:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from certs import issue
+from certs import material
 from cluster.kinds.replicas import ReplicaStatus, lease_body
 from tests.cluster.api import Object
 from tests.cluster.controlplane import ControlPlane
@@ -31,9 +31,9 @@ class Installation:
     def apply(self) -> None:
         install_rbac(self.plane)
         now = dt.datetime.now(dt.UTC)
-        authority = issue.make_authority(NAMESPACE, now=now, lifetime=dt.timedelta(days=30))
+        authority = material.make_authority(NAMESPACE, now=now, lifetime=dt.timedelta(days=30))
         host = f"{NAMESPACE}.{NAMESPACE}.svc"
-        leaf = issue.issue_serving(authority, host, [host], now=now, lifetime=dt.timedelta(days=20))
+        leaf = material.issue_serving(authority, host, [host], now=now, lifetime=dt.timedelta(days=20))
         data = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
         secret = {
             "apiVersion": "v1",

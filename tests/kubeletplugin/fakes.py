@@ -22,8 +22,8 @@ from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
+from kubeletplugin.prepare.containers import MetadataFiles
 from kubeletplugin.prepare.decide import NodeView, undecided
-from kubeletplugin.prepare.metadata import MetadataFiles
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import UsedDevice
 from kubeletplugin.publish.slices import published_attributes

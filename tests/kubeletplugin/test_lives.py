@@ -19,10 +19,9 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, UsageUnknownError
 from kubeletplugin.prepare.cdi import SpecFiles, parse_id
 from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
+from kubeletplugin.prepare.containers import MetadataFiles, read_visible_cores
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
-from kubeletplugin.prepare.environment import read_visible_cores
-from kubeletplugin.prepare.metadata import MetadataFiles
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import UsedDevice

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime import console, terminal
+from runtime import console
 from runtime.logs import JSONFormatter, TextFormatter
 from runtime.text import cited, named
 
@@ -87,7 +87,7 @@ def test_json_keeps_its_meaning(value: dict[str, str]) -> None:
 
 @given(texts)
 def test_only_our_own_colours_reach_a_terminal(text: str) -> None:
-    shown = terminal.displayed(f"{text}{terminal.painted(text, 31)}{text}")
+    shown = console.displayed(f"{text}{console.painted(text, 31)}{text}")
     assert shown.count("\x1b") == 2
     assert not controls(shown.replace("\x1b[31m", "", 1).replace("\x1b[0m", "", 1))
 

@@ -12,7 +12,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from certs import issue
+from certs import material
 from cluster.kinds.replicas import ReplicaStatus, lease_body
 from commands.cluster.rights import RULES
 from commands.status.checks import judge
@@ -25,13 +25,13 @@ MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 NOW = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 HOST = "neuron-dra.neuron-dra.svc"
 
-AUTHORITY = issue.make_authority("neuron-dra", now=NOW, lifetime=dt.timedelta(days=3650))
-STRANGER = issue.make_authority("someone else", now=NOW, lifetime=dt.timedelta(days=3650))
+AUTHORITY = material.make_authority("neuron-dra", now=NOW, lifetime=dt.timedelta(days=3650))
+STRANGER = material.make_authority("someone else", now=NOW, lifetime=dt.timedelta(days=3650))
 
 
-def leaf(host: str = HOST, days: float = 90, authority: issue.Authority = AUTHORITY) -> bytes:
+def leaf(host: str = HOST, days: float = 90, authority: material.Authority = AUTHORITY) -> bytes:
     lifetime = dt.timedelta(days=days)
-    return issue.issue_serving(
+    return material.issue_serving(
         authority, host, [host], now=NOW - dt.timedelta(days=1), lifetime=lifetime
     ).certificate_pem
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from certs import files, issue
+from certs import files, material
 from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
 from runtime import listening
@@ -190,7 +190,7 @@ class Running:
 
 
 def make_certificates(directory: Path) -> files.CertificateFiles:
-    return files.ensure(directory, issue.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
+    return files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
 
 
 @contextlib.contextmanager

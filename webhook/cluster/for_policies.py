@@ -43,8 +43,6 @@ _FIX: Final = (
 )
 
 
-_LARGEST: Final = 64 * 1024
-"""Bytes of an answer that is decoded on the event loop. Few claims are larger."""
 _FIELD: Final = "policies.json.z"
 
 
@@ -157,7 +155,8 @@ class ClaimContents:
         path = RESOURCES[kind].path(namespace, name)
         try:
             body = await self._server.request("GET", path, timeout=SECONDS)
-            data = nesting.decode(body) if len(body) <= _LARGEST else None
+            # A larger answer is not decoded on the event loop. Few claims are.
+            data = nesting.decode(body) if len(body) <= 64 * 1024 else None
         except (ApiServerError, msgspec.DecodeError):
             return None
         if not isinstance(data, dict):

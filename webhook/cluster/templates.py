@@ -78,8 +78,6 @@ def punctuality() -> Iterator[Punctuality]:
         watching.cancel()
 
 
-_LONGEST_PAUSE: Final = 0.5
-"""Seconds between two attempts."""
 _REMEMBERED: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
 """Templates that count as existing before the watch reports them: about 4 MiB, since names are bounded."""
@@ -277,7 +275,7 @@ class KubeTemplates:
         deadline = self._clock() + self._budget
         key = (namespace, template.name)
         mark = self._mark(key, template)
-        pauses = Backoff(self._pause, _LONGEST_PAUSE)
+        pauses = Backoff(self._pause, 0.5)
         with self._punctuality() as punctuality:
             while True:
                 try:

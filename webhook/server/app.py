@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from certs import files, issue
+from certs import files, material
 from cluster.answers import ServerView
 from conversion.ports import Refusals, TemplateStore
 from runtime import console, listening, tracing
@@ -262,7 +262,7 @@ def _certificates(settings: WebhookSettings) -> Certificates:
     reason = None
     try:
         if settings.standalone:
-            hosts = [*issue.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
+            hosts = [*material.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
             _, reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
         certificates.folder = CertificateFolder(settings.tls_dir, certificates.live, now)
     except files.CertificateFilesError as error:

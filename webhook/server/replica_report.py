@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 _WITH_DETAIL: Final = ("caches", "policy rules", "policy permissions")
 """Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
-_MOST: Final = 10
-"""Problems of a report."""
-_MOST_UNSENT: Final = 16
-_MOST_TEMPLATES: Final = 64
 _NO_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-_LONGEST: Final = 500
-"""Characters of a problem, so that all problems fit into an annotation."""
 
 
 class PolicyState(Protocol):
@@ -70,16 +64,17 @@ def report(
             problems.append(f"{name}: {detail}" if detail else name)
         elif detail and name in _WITH_DETAIL:
             problems.append(detail)
+    # Bounded, so that the whole report fits into an annotation.
     return ReplicaStatus(
         version=version,
         mode=mode,
         ready=ready,
-        problems=tuple(problem[:_LONGEST] for problem in problems[:_MOST]),
+        problems=tuple(problem[:500] for problem in problems[:10]),
         policies=policies.digest if policies else "",
-        policies_problem=policies.problem[:_LONGEST] if policies else "",
+        policies_problem=policies.problem[:500] if policies else "",
         policies_since=_text(policies.older_since) if policies else "",
-        unsent=tuple(map(_status, policies.unsent[:_MOST_UNSENT])) if policies else (),
-        templates=policies.templates[:_MOST_TEMPLATES] if policies else (),
+        unsent=tuple(map(_status, policies.unsent[:16])) if policies else (),
+        templates=policies.templates[:64] if policies else (),
         types=dict(types),
     )
 

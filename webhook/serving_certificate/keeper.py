@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 Now = Callable[[], dt.datetime]
 
 _RETRY: Final = 1.0
-_LONGEST_INTERVAL: Final = 5.0
 _BETWEEN_WRITES: Final = 1.0
 """Seconds: replicas with different settings revert each other's writes, and must not do so at full speed."""
 
@@ -225,7 +224,7 @@ class SecretKeeper:
         self._confirmations = confirmations
         self._clock = clock
         # Short enough to notice the end of the shortest wait.
-        self._interval = min(_LONGEST_INTERVAL, max(0.1, rules.settle.total_seconds() / 4))
+        self._interval = min(5.0, max(0.1, rules.settle.total_seconds() / 4))
         self._written = float("-inf")
         self._wake = asyncio.Event()
         follower.on_change(self._wake.set)

@@ -15,23 +15,16 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from certs import files, material
-from certs.issue import KeyPair
+from certs.material import KeyPair
 from runtime.files import read_regular
 
 log = logging.getLogger(__name__)
 
-_LONGEST_SHOWN: Final = 100
-_REMEMBERED: Final = 8
-"""Bundles with a cached verification result: usually one, two during a rotation."""
-
-
-_SECONDS_BETWEEN_LOOKS: Final = 2.0
 Now = Callable[[], dt.datetime]
 _Look = tuple[tuple[str, int, int, int], ...]
 
@@ -102,7 +95,7 @@ class LiveCertificate:
             return False
         # Readiness checks every entry of every configuration, and one signature takes as long as a review.
         if bundle not in self._accepted:
-            if len(self._accepted) >= _REMEMBERED:
+            if len(self._accepted) >= 8:  # bundles: usually one, two during a rotation
                 self._accepted.clear()
             self._accepted[bundle] = self._accepts(self._pair, bundle)
         return self._accepted[bundle]
@@ -178,7 +171,7 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def _shown(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))[:_LONGEST_SHOWN] or "no name"
+    return ", ".join(sorted(names))[:100] or "no name"
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
@@ -240,7 +233,7 @@ class CertificateFolder:
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Check the files every two seconds, until it is cancelled."""
         while True:
-            await sleep(_SECONDS_BETWEEN_LOOKS)
+            await sleep(2.0)
             look = _look(self._directory)
             if look == self._look and not self.problem:
                 continue

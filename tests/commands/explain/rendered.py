@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from commands.explain import render
 from commands.explain.explanation import Explanation
-from runtime.terminal import Style
+from runtime.console import Style
 
 
 def as_text(explanations: Sequence[Explanation], style: Style) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron import names
-from runtime.terminal import Style
+from runtime.console import Style
 from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, explained, legacy_pod, live

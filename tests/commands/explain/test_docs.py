@@ -12,7 +12,7 @@ from commands.explain.explanation import Block, Explanation
 from commands.explain.reads import Live
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
-from runtime.terminal import Style
+from runtime.console import Style
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
 from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, legacy_pod, live

@@ -9,7 +9,7 @@ import pytest
 from commands.explain.explanation import Explanation
 from commands.explain.node_steps import prepare_failure
 from neuron.codes import CODES
-from runtime.terminal import Style
+from runtime.console import Style
 from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import Object, converted_pod, event, explained_pod, legacy_pod, live

@@ -3,7 +3,7 @@
 import dataclasses
 
 from commands.explain.explanation import Diagnosis, Explanation, PodState, Quote
-from runtime.terminal import Style, displayed
+from runtime.console import Style, displayed
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, legacy_pod, live

@@ -6,7 +6,7 @@ from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
 from commands.map.filters import Filter, apply
 from commands.map.text import Paper, as_text
-from runtime.terminal import displayed
+from runtime.console import displayed
 from tests.commands.map.clusters import HOSTILE, ULTRASERVER, many, mixed
 from tests.support.emulated import PLUGIN, EmulatedCluster
 

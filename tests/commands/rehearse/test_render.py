@@ -14,7 +14,7 @@ from commands.rehearse.rehearsing import RehearsalChoice
 from commands.rehearse.render_html import as_html
 from commands.rehearse.render_json import as_json
 from commands.rehearse.render_text import as_text
-from runtime.terminal import Style
+from runtime.console import Style
 from tests.support.rehearsing import Object, driver_nodes, gathered, node, pods, rehearsal
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m"

@@ -6,7 +6,7 @@ from pathlib import Path
 from commands.report import build
 from commands.report.model import Cause, Fate, Report, Shadowed
 from commands.report.render_text import as_text
-from runtime.terminal import Style
+from runtime.console import Style
 from tests.policies.policy_files import policy
 from tests.support.reports import Object, deployment, owned, report, running, three_nodes
 

@@ -20,7 +20,7 @@ from commands.report.render import as_markdown, as_sarif
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
 from commands.report.render_text import as_text
-from runtime.terminal import Style, displayed
+from runtime.console import Style, displayed
 from tests.policies.policy_files import policy
 from tests.support.reports import deployment, owned, report, running, three_nodes
 

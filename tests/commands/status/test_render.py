@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands.status.lines import CheckResult, StatusLine, as_json, as_text, listed
-from runtime.terminal import displayed
+from runtime.console import displayed
 
 LINES = (
     StatusLine("webhooks", CheckResult.WELL, "all there."),

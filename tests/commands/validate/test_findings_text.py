@@ -3,7 +3,7 @@
 from commands.validate.check_files import Located
 from commands.validate.output import MOST_PLACES, as_text
 from neuron.findings import Finding, warning
-from runtime.terminal import Style, displayed
+from runtime.console import Style, displayed
 
 WARNED = warning("NEU216", "spec", "nothing is known.", "Name the families.")
 REFUSED = Finding("NEU105", "spec.containers[0]", "seven.", "Take eight.")

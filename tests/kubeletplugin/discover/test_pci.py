@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover import pci
-from kubeletplugin.discover.pci import Place, places
+from kubeletplugin.discover import sysfs
+from kubeletplugin.discover.sysfs import Place, pci_places
 from tests.kubeletplugin.fakes import Node
 
 ONE = "0000:00:1f.0"
 
 
 def function(
-    root: Path, address: str = ONE, *, device: str = "0x7264", vendor: str = pci.VENDOR, numa: str = "0"
+    root: Path, address: str = ONE, *, device: str = "0x7264", vendor: str = sysfs.PCI_VENDOR, numa: str = "0"
 ) -> None:
     """Add a PCI function as sysfs shows it: a link to its directory below a bridge of its root complex."""
     real = root / "devices/pci0000:00/0000:00:01.0" / address
     real.mkdir(parents=True)
     for name, text in (("vendor", vendor), ("device", device), ("numa_node", numa)):
         (real / name).write_text(f"{text}\n")
-    link = root / pci.DEVICES / address
+    link = root / sysfs.PCI_DEVICES / address
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(Path("../../..") / real.relative_to(root))
 
@@ -28,25 +28,25 @@ def test_the_only_function_belongs_to_the_only_device(tmp_path: Path) -> None:
     function(tmp_path, numa="1")
     function(tmp_path, "0000:00:05.0", device="0xec20")
     function(tmp_path, "0000:00:06.0", vendor="0x8086")
-    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", 1, "0000:00:1f.0")}
+    assert pci_places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", 1, "0000:00:1f.0")}
 
 
 @pytest.mark.parametrize("numa", ["-1", "", "x"])
 def test_a_machine_without_numa_information_has_no_numa_node(tmp_path: Path, numa: str) -> None:
     function(tmp_path, numa=numa)
-    assert places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None, "0000:00:1f.0")}
+    assert pci_places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None, "0000:00:1f.0")}
 
 
 def test_several_devices_of_a_type_without_documents_have_no_place(tmp_path: Path) -> None:
     function(tmp_path)
     function(tmp_path, "0000:00:1e.0")
-    assert places(tmp_path, "inf2.24xlarge", [0, 1]) == {}
-    assert places(tmp_path, "inf2.xlarge", [0]) == {}, "two functions, one device: either could be it"
+    assert pci_places(tmp_path, "inf2.24xlarge", [0, 1]) == {}
+    assert pci_places(tmp_path, "inf2.xlarge", [0]) == {}, "two functions, one device: either could be it"
 
 
 def test_a_node_without_a_pci_bus_has_no_places(tmp_path: Path) -> None:
-    assert places(tmp_path, "inf2.xlarge", [0]) == {}
-    assert places(tmp_path, None, []) == {}
+    assert pci_places(tmp_path, "inf2.xlarge", [0]) == {}
+    assert pci_places(tmp_path, None, []) == {}
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_documented_addresses_are_not_used_on_a_node_with_other_functions(tmp_pa
 
 def test_a_function_that_has_vanished_leaves_the_others(tmp_path: Path) -> None:
     node = Node(tmp_path, "trn2.48xlarge")
-    (node.sysfs / pci.DEVICES / "0000:cc:00.0").unlink()
+    (node.sysfs / sysfs.PCI_DEVICES / "0000:cc:00.0").unlink()
     assert sorted(node.discover().places) == list(range(1, 16))
 
 
 def test_a_device_that_has_vanished_keeps_its_place(tmp_path: Path) -> None:
     node = Node(tmp_path, "trn2.48xlarge")
     before = node.discover().places
-    assert places(node.sysfs, "trn2.48xlarge", [0, 1]) == before
+    assert pci_places(node.sysfs, "trn2.48xlarge", [0, 1]) == before

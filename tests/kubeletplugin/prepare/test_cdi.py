@@ -11,7 +11,7 @@ import pytest
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedDevice
-from kubeletplugin.prepare.metadata import MetadataFiles
+from kubeletplugin.prepare.containers import MetadataFiles
 from tests.conformance.schemas import CDI, cdi_faults, recorded
 from tests.kubeletplugin.fakes import BOOT, NODE, prepared_claim, uid
 

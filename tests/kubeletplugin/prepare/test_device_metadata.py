@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.discover.pci import Place
-from kubeletplugin.discover.sysfs import Membership, UltraServer
+from kubeletplugin.discover.sysfs import Membership, Place, UltraServer
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.metadata import MetadataFiles, container_path
+from kubeletplugin.prepare.containers import MetadataFiles, container_path
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.issue import KeyPair
+from certs.material import KeyPair
 from runtime.startup import StartupError
 from tests.support.client_certificates import Authority, authority
 from tests.support.serving import Answering, Client, Running, eventually, make_certificates, review, serving

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from certs import issue, material, rotation
+from certs import material, rotation
 from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.server.test_certificates import (
     MUTATING,
@@ -38,7 +38,7 @@ def made_with_rsa() -> Data:
     now = dt.datetime.now(dt.UTC)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
-    names = [issue.general_name(host) for host in rules(SETTINGS).hosts]
+    names = [material.general_name(host) for host in rules(SETTINGS).hosts]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certs import files, issue
+from certs import files, material
 from certs.files import CertificateFilesError
 from runtime.api_transport import Connection
 from runtime.startup import StartupError
@@ -27,7 +27,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 def version(directory: Path) -> Path:
     """The files of one version of a mounted Secret."""
-    files.ensure(directory, issue.LOCAL_HOSTS, now=NOW)
+    files.ensure(directory, material.LOCAL_HOSTS, now=NOW)
     return directory
 
 
@@ -96,8 +96,8 @@ async def test_an_incomplete_change_keeps_the_served_certificate(tmp_path: Path)
 
 def write_certificates(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
     """Writes files as others would, valid or not; returns the certificate."""
-    ca = issue.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
-    pair = issue.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
+    ca = material.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
+    pair = material.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
     (directory / "ca.crt").write_bytes(ca.certificate_pem)
     (directory / "tls.key").write_bytes(pair.key_pem)
     (directory / "tls.crt").write_bytes(pair.certificate_pem)
@@ -107,8 +107,8 @@ def write_certificates(directory: Path, hosts: Sequence[str], *, now: dt.datetim
 @pytest.mark.parametrize(
     ("days", "hosts", "why"),
     [
-        (-10, issue.LOCAL_HOSTS, "it is expired on "),
-        (10, issue.LOCAL_HOSTS, "it is not valid before "),
+        (-10, material.LOCAL_HOSTS, "it is expired on "),
+        (10, material.LOCAL_HOSTS, "it is not valid before "),
         (0, ["another.example"], "it is for another.example, and the one in service, which stays, is for 127.0.0.1, "),
     ],
     ids=["expired", "not-yet-valid", "for-another"],
@@ -124,13 +124,13 @@ async def test_a_pair_that_clients_refuse_does_not_replace_one_that_they_accept(
     assert folder.problem.startswith(f"the certificate in {tmp_path} is not served: {why}")
     assert caplog.text.count("is not served") == 1
     assert live.reloads["failure"] == 1
-    write_certificates(tmp_path, issue.LOCAL_HOSTS, now=NOW)
+    write_certificates(tmp_path, material.LOCAL_HOSTS, now=NOW)
     await looked(folder)
     assert (folder.problem, live.digest != before) == ("", True)
 
 
 async def test_an_expired_certificate_may_be_replaced_by_any_other(tmp_path: Path) -> None:
-    write_certificates(tmp_path, issue.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
+    write_certificates(tmp_path, material.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
     folder, live = opened_folder(tmp_path)
     before = live.digest
     write_certificates(tmp_path, ["another.example"], now=NOW)

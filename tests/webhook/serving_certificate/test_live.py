@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from certs import issue, material
-from certs.issue import Authority, KeyPair
+from certs import material
+from certs.material import Authority, KeyPair
 from tests.support.serving import Answering, Running, review, serving
 from webhook.edge import server
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
@@ -27,11 +27,11 @@ DAY = dt.timedelta(days=1)
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    return issue.make_authority("test CA", now=NOW, lifetime=DAY)
+    return material.make_authority("test CA", now=NOW, lifetime=DAY)
 
 
 def pair_of(authority: Authority, lifetime: dt.timedelta = DAY) -> KeyPair:
-    return issue.issue_serving(authority, "test", issue.LOCAL_HOSTS, now=NOW, lifetime=lifetime)
+    return material.issue_serving(authority, "test", material.LOCAL_HOSTS, now=NOW, lifetime=lifetime)
 
 
 def rsa_pair(size: int = 2048) -> KeyPair:
@@ -135,7 +135,7 @@ def test_fault_and_accepted_by_match_real_clients(authority: Authority) -> None:
     assert live.fault(NOW) == "no certificate yet"
     assert not live.accepted_by(authority.certificate_pem)
     live.load(pair_of(authority))
-    other = issue.make_authority("other", now=NOW, lifetime=DAY)
+    other = material.make_authority("other", now=NOW, lifetime=DAY)
     assert live.accepted_by(other.certificate_pem + authority.certificate_pem)
     assert not live.accepted_by(other.certificate_pem)
     assert not live.accepted_by(b"")

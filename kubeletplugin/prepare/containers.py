@@ -1,11 +1,17 @@
-"""What a container may know of its devices: `DeviceMetadata` of KEP-5304 for each request of a claim, and its files.
+"""What containers of a claim get of its devices: variables of the Neuron runtime, and metadata in files.
 
-The attributes are those of the ResourceSlice, with what is decided on the node: PCI address, cores, logicalNeuronCore
-and the place in the UltraServer. A container that uses a request of a claim has the file of the request, read-only, at
-a path of Kubernetes. The host's files are in the driver's state. They are written before the CDI spec that mounts them,
-and removed after it. By them a container also names its claim (`discover.processes`).
+Variables come from a claim's configs and cores and the node's UltraServer files. Sources: the Neuron runtime's
+configuration (NEURON_LOGICAL_NC_CONFIG, NEURON_RT_VISIBLE_CORES, NEURON_RT_ULTRASERVER_*), and for the choice of the
+mode AWS's published init script for UltraServer jobs.
+
+Metadata (`DeviceMetadata` of KEP-5304) are the attributes of the ResourceSlice, with what is decided on the node: PCI
+address, cores, logicalNeuronCore and the place in the UltraServer. A container that uses a request of a claim has the
+file of the request, read-only, at a path of Kubernetes. The host's files are in the driver's state. They are written
+before the CDI spec that mounts them, and removed after it. By them a container also names its claim
+(`discover.processes`).
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,22 +20,111 @@ import msgspec
 
 from kubeletplugin.discover.devices import physical_cores
 from kubeletplugin.discover.processes import ClaimFile, read_name
-from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.discover.sysfs import Membership, NodeHardware, UltraServer
 from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from neuron import names
 from neuron.api.allocation import AllocatedClaim
+from neuron.api.configs import ConfigsInForce
 from neuron.hardware.instances import InstanceType
+
+LOGICAL_NC_CONFIG: Final = "NEURON_LOGICAL_NC_CONFIG"
+ULTRASERVER_MODE: Final = "NEURON_RT_ULTRASERVER_MODE"
+ULTRASERVER_SERVER_ID: Final = "NEURON_RT_ULTRASERVER_SERVER_ID"
+ULTRASERVER_NODE_ID: Final = "NEURON_RT_ULTRASERVER_NODE_ID"
+
+_CORES: Final = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", re.ASCII)
+_MODES_FOR_NODES: Final = {4: (1,), 2: (3, 2), 1: (4,)}
+"""Number of nodes -> values of the kernel driver's mode enum, best first.
+
+The digits differ: 4 is "four nodes" in the config and "one node" in the enum. Two nodes can be on top of each other (3,
+preferred) or side by side (2).
+"""
+
+_STANDALONE: Final = Membership("0" * 16, -1)
+
 
 CONTAINER_ROOT: Final = "/var/run/kubernetes.io/dra-device-attributes"
 FOLDER: Final = "device-metadata"
 API_VERSION: Final = "metadata.resource.k8s.io/v1alpha1"
 KIND: Final = "DeviceMetadata"
-
-
 ATTRIBUTE_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 """Kubernetes' standard attribute (deviceattribute.StandardDeviceAttributePCIBusID)."""
+
+
+class UltraServerError(Exception):
+    """The node cannot be part of the requested UltraServer set; the message has the reason."""
+
+
+def environment(in_force: ConfigsInForce, ultraserver: UltraServer | None) -> dict[str, str]:
+    """Variables for the containers of one request.
+
+    Args:
+        in_force: the request's settings. The runtime's defaults apply to missing ones.
+        ultraserver: the node's UltraServer, read just before; used only if a mode is set.
+
+    Raises:
+        UltraServerError: the node has no such set, or its nodes are still electing.
+    """
+    variables = {}
+    if in_force.logical_neuron_core is not None:
+        variables[LOGICAL_NC_CONFIG] = str(in_force.logical_neuron_core)
+    if in_force.ultraserver_mode is not None:
+        mode, member = _ultraserver(in_force.ultraserver_mode, ultraserver)
+        variables[ULTRASERVER_MODE] = str(mode)
+        variables[ULTRASERVER_SERVER_ID] = member.server_id
+        variables[ULTRASERVER_NODE_ID] = str(member.node_id)
+    return variables
+
+
+def visible_cores(numbers: Sequence[int]) -> str:
+    """The value of NEURON_RT_VISIBLE_CORES: a range if the cores are consecutive, else a list.
+
+    Args:
+        numbers: logical cores, ascending, with the numbers of the host.
+    """
+    first, last = numbers[0], numbers[-1]
+    if last - first + 1 == len(numbers) and first < last:
+        return f"{first}-{last}"
+    return ",".join(map(str, numbers))
+
+
+def read_visible_cores(value: str) -> tuple[int, ...]:
+    """The cores of a value that `visible_cores` wrote; none if it is something else."""
+    found: list[int] = []
+    for part in value.split(","):
+        match = _CORES.fullmatch(part)
+        if match is None:
+            return ()
+        first = int(match[1])
+        found += range(first, int(match[2] or first) + 1)
+    return tuple(found)
+
+
+def _ultraserver(nodes: int, ultraserver: UltraServer | None) -> tuple[int, Membership]:
+    candidates = _MODES_FOR_NODES[nodes]
+    if nodes == 1:
+        # Every node supports this, also if its list of modes does not have it.
+        return candidates[0], _STANDALONE
+    if ultraserver is None:
+        raise UltraServerError(
+            f"ultraserverMode {nodes} needs an UltraServer, but the kernel driver shows none on this node."
+        )
+    if ultraserver.busy:
+        raise UltraServerError(
+            "The nodes of the UltraServer are still electing their places; the kubelet tries again by itself."
+        )
+    mode = next((candidate for candidate in candidates if candidate in ultraserver.modes), None)
+    member = ultraserver.members.get(nodes)
+    if mode is None or member is None:
+        listed = ", ".join(str(value) for value in sorted(ultraserver.modes)) or "none"
+        raise UltraServerError(
+            f"This node cannot be one of {nodes} UltraServer nodes: the kernel driver lists the modes {listed} "
+            f"(it takes {' or '.join(map(str, candidates))}) and "
+            f"{'names a' if member else 'names no'} set of {nodes} nodes."
+        )
+    return mode, member
 
 
 def container_path(document: dict[str, Any], request: str) -> str:
@@ -124,7 +219,7 @@ def documents(
         attributes = (
             published(device.device)
             | _places(device, hardware)
-            | _ultraserver(hardware)
+            | _ultraserver_attributes(hardware)
             | _cores(device, claim, environment.get(parent, {}), hardware, instance)
         )
         entry: JsonObject = {"driver": names.DRIVER, "pool": device.pool, "name": device.device}
@@ -139,7 +234,7 @@ def _places(device: PreparedDevice, hardware: NodeHardware) -> JsonObject:
     return {} if place is None or place.address is None else {ATTRIBUTE_PCI_BUS_ID: {"string": place.address}}
 
 
-def _ultraserver(hardware: NodeHardware) -> JsonObject:
+def _ultraserver_attributes(hardware: NodeHardware) -> JsonObject:
     """The largest set of nodes of which this node is a member."""
     server = hardware.ultraserver
     if server is None or server.busy or not server.members:
