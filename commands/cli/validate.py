@@ -16,7 +16,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    counted,
     docs_url_option,
     filename_option,
     kustomize_option,
@@ -31,6 +30,7 @@ from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
 from runtime.console import json_text
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from commands.objects.documents import Document
