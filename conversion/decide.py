@@ -25,13 +25,12 @@ from conversion.facts import NamespaceFacts
 from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
-from conversion.findings.check_resources import misspelt_resources
+from conversion.findings.check_resources import misplaced_resources, misspelt_resources
+from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, KnownClaim
-from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
-from conversion.objects.misplaced import misplaced_resources
 from conversion.objects.pod_places import PodPlace, find_pods, path_text
 from conversion.patches import leader_worker_sets
 from conversion.patches.admin_claims import AdminClaim, keep_looking, look, read_admin
@@ -322,24 +321,24 @@ def check_created(
     known: Mapping[str, KnownClaim],
     claims: ClaimContext | None,
     extended_resources: Collection[str],
+    *,
+    refers: bool = True,
 ) -> list[Finding]:
     """The findings about a pod as it is created: after conversion.
 
     Args:
         known: as for `PodFacts`.
         claims: None if no claim is known.
+        refers: whether to check what its containers refer to. The API server has, if a pod in a review has no claim.
     """
-    found = [*check_pod(claiming.pod, known, claims), *misspelt_resources(claiming.pod, extended_resources)]
-    annotation = claiming.pod.annotations.template
-    if annotation is not None and claiming.pod.annotations.mirror is None:
+    pod = claiming.pod
+    found = check_pod(pod, known, claims) if refers else []
+    found += misspelt_resources(pod, extended_resources)
+    annotation = pod.annotations.template
+    if annotation is not None and pod.annotations.mirror is None:
         declared = {name for _, kind, name in claiming.names if kind == KIND}
         found += () if named_templates.wanted(annotation)[1] in declared else (named_templates.not_made(annotation),)
     return found
-
-
-def check_unclaimed(pod: pods.Pod, extended_resources: Collection[str]) -> Iterable[Finding]:
-    """The same about a pod that declares no claim and names no template."""
-    return misspelt_resources(pod, extended_resources)
 
 
 def with_needs(decision: Decision, found: Iterable[Finding | None]) -> Decision:

@@ -1,4 +1,5 @@
-"""Escapes and quotes untrusted text: for one line of a log, for a terminal, and inside a sentence of ours.
+"""Escapes and quotes untrusted text: for one line of a log, for a terminal, and inside a sentence of ours. Counts and
+columns of text for people.
 
 Readers split lines differently: `str.splitlines` and some log shippers split at U+0085, U+2028 and U+2029, terminals
 interpret DEL and C1 controls, and bidirectional controls change the displayed order. None of these is printable
@@ -7,7 +8,7 @@ interpret DEL and C1 controls, and bidirectional controls change the displayed o
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 LONGEST_QUOTE: Final = 600
@@ -55,6 +56,17 @@ def named(text: object) -> str:
     """
     word = str(text)
     return word if _PLAIN.fullmatch(word) else cited(word, 253)
+
+
+def counted(number: int, word: str, plural: str = "") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {word if number == 1 else plural or word + 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table: columns two spaces apart, as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _escaped(letter: str) -> str:

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +63,15 @@ def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def anyio_backend() -> str:
     """The event loop of tests that are coroutines. Both programs use asyncio."""
     return "asyncio"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Any]:
+    """A fake API server that listens (`tests.support.fake_api.FakeApi`)."""
+    from tests.support.fake_api import FakeApi
+
+    async with FakeApi().serve() as api:
+        yield api
 
 
 @pytest.fixture(scope="session")

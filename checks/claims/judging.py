@@ -11,12 +11,11 @@ from msgspec import Struct, structs
 
 from checks.claims import configs as check_configs
 from checks.claims import selectors as check_selectors
-from checks.claims.attributes import check_attributes
 from checks.claims.capacity import CapacityRules, spare_alternatives
 from checks.claims.configs import Placed
 from checks.claims.counts import CountRules
 from checks.claims.device_index import DeviceIndex, SelectorEngine
-from checks.claims.scheduling import check_scheduling
+from checks.claims.scheduling import check_attributes, check_scheduling
 from checks.claims.selectors import Judged, JudgedSelectors
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text

@@ -14,7 +14,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    counted,
     filename_option,
     kustomize_option,
     load_settings,
@@ -24,6 +23,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, output_option, write_all, write_exact
 from conversion.asks.steering import Mode
 from runtime import console
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests, Inputs

@@ -176,11 +176,6 @@ def _policies(chosen: settings.WebhookSettings) -> "FilePolicies | None":
     return policies
 
 
-def counted(count: int, word: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
 # --- kustomize --------------------------------------------------------------------------------------------------
 
 _PROGRAMS: Final = (("kustomize", "build"), ("kubectl", "kustomize"))

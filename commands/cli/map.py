@@ -182,8 +182,7 @@ def _filter(options: dict[str, Any]) -> "Filter":
 
 
 def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
-    from commands.devices.files import ObjectsError, read_objects
-    from commands.devices.snapshot import gather
+    from commands.devices.snapshot import ObjectsError, gather, read_objects
 
     try:
         items = [item for file in files for item in read_objects(file, sys.stdin.buffer)]

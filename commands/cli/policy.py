@@ -12,10 +12,11 @@ from xml.etree import ElementTree as ET
 import click
 
 from commands.cli.clusters import ClusterChoice, connected, namespace_name, optional_cluster_options
-from commands.cli.inputs import counted, filename_option, need_files
+from commands.cli.inputs import filename_option, need_files
 from commands.cli.streams import output_option, say, write
 from neuron import names
 from neuron.findings import did_you_mean
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from policies.files.cases import CaseResult

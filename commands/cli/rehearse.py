@@ -3,10 +3,9 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -150,7 +149,7 @@ def rehearse(
     # Not kept in a variable: the text of the files may go once it is gathered.
     try:
         gathered, problems, origin = _Source.of(filenames, directories, cluster).read(
-            _settings(flags, namespaces, group_label, pools)
+            _settings(flags, converting=frozenset(namespaces) or None, group_label=group_label, pools=pools)
         )
     except CannotAssumeError as error:
         raise click.BadParameter(f"{error}.", param_hint="'--pool'") from error
@@ -184,23 +183,12 @@ def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]
     return [as_text(made, page_style(_COLUMNS), details=details)]
 
 
-def _settings(
-    flags: dict[str, object],
-    namespaces: tuple[str, ...] = (),
-    group_label: str = "",
-    pools: Mapping[str, int] = MappingProxyType({}),
-) -> "GatheringSettings":
+def _settings(flags: dict[str, object], **chosen: Any) -> "GatheringSettings":
+    """`chosen`: other fields of `GatheringSettings`."""
     from commands.rehearse.gather import GatheringSettings
 
     options, policies = load_settings(flags)
-    return GatheringSettings(
-        options,
-        policies,
-        past_shadow=flags.get("mode") is None,
-        converting=frozenset(namespaces) if namespaces else None,
-        group_label=group_label,
-        pools=pools,
-    )
+    return GatheringSettings(options, policies, past_shadow=flags.get("mode") is None, **chosen)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

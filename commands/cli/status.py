@@ -47,15 +47,14 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
     Exit codes: 0 if nothing is wrong; 1 if something is wrong; 2 if nothing can be read.
     """
     snapshot = asyncio.run(_look(cluster, namespace))
-    from commands.status import render
     from commands.status.checks import API_SERVER, judge
-    from commands.status.lines import CheckResult, blind, overall
+    from commands.status.lines import CheckResult, as_json, as_text, blind, overall
 
     lines = judge(snapshot, dt.datetime.now(dt.UTC))
     if output == "json":
-        text = render.as_json(snapshot.address, namespace, lines)
+        text = as_json(snapshot.address, namespace, lines)
     else:
-        text = render.as_text(
+        text = as_text(
             f"neuron-dra in namespace {namespace} of {snapshot.address}",
             lines,
             encoding=console.encoding(),

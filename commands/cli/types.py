@@ -106,7 +106,7 @@ def _nodes(entries: Sequence[InstanceType], node: str, kernel_driver: str, kuber
 
 
 def _generated(output: str, nodes: Sequence["NodeTemplate"]) -> str:
-    from commands.types import published, scaling
+    from commands.types import published
 
     if output == "karpenter":
         return _yaml([published.karpenter_config(nodes)])
@@ -116,8 +116,8 @@ def _generated(output: str, nodes: Sequence["NodeTemplate"]) -> str:
     for node in nodes:
         entry = node.entry
         seen = published.slices_of_annotations(entry, node.name)
-        counts = dict(scaling.claims_of(entry))
-        zero = [count for count, spec in counts.items() if scaling.fits(spec, seen)]
+        counts = dict(published.claims_of(entry))
+        zero = [count for count, spec in counts.items() if published.fits(spec, seen)]
         patch = {"metadata": {"annotations": dict(published.capacity_annotations(entry))}}
         comment = f"# {entry.name}: a group without nodes starts one for pods with {_counts(zero)}."
         if others := [count for count in counts if count not in zero]:

@@ -16,7 +16,6 @@ from commands.cli.inputs import (
     REFUSED,
     UNREADABLE,
     built,
-    counted,
     docs_url_option,
     filename_option,
     kustomize_option,
@@ -31,6 +30,7 @@ from neuron.api import taint_rules
 from neuron.findings import Severity
 from runtime import console
 from runtime.console import json_text
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from commands.objects.documents import Document
@@ -86,7 +86,7 @@ def validate(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.validate.check_files import FileContext, FileValidator
-    from commands.validate.findings_text import as_text
+    from commands.validate.output import as_text
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
@@ -217,7 +217,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "
     """For code hosts."""
     from importlib.metadata import version
 
-    from commands.validate.sarif import sarif_log
+    from commands.validate.output import sarif_log
 
     return json_text(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
 

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 from cluster.resources import NODES, POD_EVICTIONS, PODS
 from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen, items
 from commands.cordon import targets
-from commands.cordon.evictions import PodUse, users
-from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, Target
+from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, PodUse, Target, users
 from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import read_snapshot, taint_rules

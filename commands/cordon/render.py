@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from commands.cordon import targets
-from commands.cordon.evictions import PodUse
 from commands.cordon.operator import Scene
-from commands.cordon.targets import Target
+from commands.cordon.targets import PodUse, Target
 from neuron import names
 from neuron.api.taint_rules import read_rule
 from neuron.findings import few
-from runtime.text import named
+from runtime.text import aligned, counted, named
 
 _HEAD = ("NAMESPACE", "POD", "OWNER", "CLAIM", "DEVICES")
 _MOST = 3
@@ -40,11 +39,11 @@ def plan(scene: Scene, owners: Mapping[str, str]) -> str:
     evicted = scene.evicted
     lines = []
     if evicted:
-        lines.append(f"A drain of {scene.target.words} evicts {_pods(len(evicted))}:")
+        lines.append(f"A drain of {scene.target.words} evicts {counted(len(evicted), 'pod')}:")
         rows = [
             (each.namespace, each.name, _owner(owners, each), few(each.claims, 1), _devices(each)) for each in evicted
         ]
-        lines += _columns([_HEAD, *rows])
+        lines += aligned([_HEAD, *rows])
     else:
         lines.append(f"A drain of {scene.target.words} evicts no pod.")
     if stays := [str(each) for each in scene.users if each.stays]:
@@ -65,7 +64,7 @@ def drained(scene: Scene, left: Sequence[PodUse], within: float) -> str:
     shown = few([str(each) for each in left], 5)
     why = "" if scene.by_rules is not None else " A PodDisruptionBudget may forbid their eviction."
     return (
-        f"Cordoned {scene.target.words} ({how(scene)}); after {within:g} s {_pods(len(left))} "
+        f"Cordoned {scene.target.words} ({how(scene)}); after {within:g} s {counted(len(left), 'pod')} "
         f"{'is' if len(left) == 1 else 'are'} still there: {shown}.{why}\n"
     )
 
@@ -109,10 +108,6 @@ def _closes(rule: Mapping[str, object], scene: Scene) -> bool:
     return known is not None and any(known.selects(names.DRIVER, scene.pool, device) for device in devices)
 
 
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
-
-
 def _owner(owners: Mapping[str, str], pod: PodUse) -> str:
     owner = owners.get(pod.uid)
     return named(owner) if owner else "-"
@@ -120,8 +115,3 @@ def _owner(owners: Mapping[str, str], pod: PodUse) -> str:
 
 def _devices(pod: PodUse) -> str:
     return few(pod.devices, _MOST)
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -3,20 +3,64 @@
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from commands.cluster.reader import Unseen, items
 from commands.devices import device_map
 from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import NodeMap
-from commands.devices.lnc import Cores
 from commands.devices.snapshot import ClusterSnapshot
+from neuron import names
 from neuron.allocator.search import AllocatorResult
+from neuron.api.allocation import config_entries
+from neuron.api.configs import ConfigEntry, configs_in_force
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
 from neuron.hardware.instances import Catalogue
+from runtime.text import named
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cores:
+    """A share of a device.
+
+    Attributes:
+        holder: the pod or claim that has it, for messages.
+        lnc: its logicalNeuronCore; None: the default of the instance type.
+    """
+
+    holder: str
+    lnc: int | None
+
+    @classmethod
+    def of_claim(cls, claim: StoredClaim, request: str) -> "Cores":
+        """The share that a request of an allocated claim has."""
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        holder = named(f"{namespace}/{claim.pods[0].name}") if claim.pods else f"claim {named(f'{namespace}/{name}')}"
+        configs = claim.allocation.configs if claim.allocation is not None else ()
+        return cls(holder, lnc_of(config_entries(configs, names.DRIVER)[0], request))
+
+
+def lnc_of(configs: Sequence[ConfigEntry], request: str) -> int | None:
+    """The logicalNeuronCore in force for a request, `req` or `req/sub`; None if none is set."""
+    return configs_in_force(configs, request).logical_neuron_core
+
+
+def conflict(wanted: int, others: Iterable[Cores], default: int) -> str:
+    """Which holder uses a device with another size, as a text; empty if none does.
+
+    Args:
+        wanted: size of the pod.
+        others: shares that claims hold of the device.
+        default: size of the instance type.
+    """
+    for other in others:
+        if (other.lnc or default) != wanted:
+            return f"{other.holder} uses it with logicalNeuronCore {other.lnc or default}, the pod needs {wanted}"
+    return ""
+
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})\.([0-9]{1,4})")
 _LAST_LEAKING: Final = (36, 2)

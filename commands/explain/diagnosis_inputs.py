@@ -6,8 +6,7 @@ from typing import Final
 
 from commands.cluster.reader import Object
 from commands.explain.admission_preview import AdmissionPreview
-from commands.explain.explanation import Quote
-from commands.explain.verdicts import NodeVerdict
+from commands.explain.explanation import NodeVerdict, Quote
 from neuron.api.nodes import Node
 from neuron.api.slices import Slice
 from neuron.api.stored_claims import StoredClaim

@@ -11,14 +11,12 @@ from commands.cluster.reader import Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
-from commands.explain import claim_steps, node_steps, schedule_steps
+from commands.explain import node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
-from commands.explain.cluster_view import live_manifest, store_of
 from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
-from commands.explain.explanation import Diagnosis, Explanation
+from commands.explain.explanation import Block, Blocked, Diagnosis, Explanation, NodeVerdict
 from commands.explain.placement import load_block, node_block, place
-from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod
-from commands.explain.verdicts import Block, Blocked, NodeVerdict
+from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
@@ -325,11 +323,11 @@ def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | 
 # Pods pass the same steps: admission, creation of claims, scheduling, preparation on the node. The first step that
 # failed is the answer.
 _STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
-    claim_steps.ended,
-    claim_steps.not_converted,
-    claim_steps.no_group,
-    claim_steps.no_ultraserver,
-    claim_steps.no_claim,
+    schedule_steps.ended,
+    schedule_steps.not_converted,
+    schedule_steps.no_group,
+    schedule_steps.no_ultraserver,
+    schedule_steps.no_claim,
     schedule_steps.unscheduled,
     node_steps.lost,
     node_steps.not_prepared,

@@ -13,11 +13,10 @@ from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
 from commands.devices import node_fit
 from commands.devices.allocator_inputs import ClaimDemand, Hardware
-from commands.devices.cluster_devices import ClusterDevices, PublishedDevices
+from commands.devices.cluster_devices import ClusterDevices, PublishedDevices, conflict, lnc_of
 from commands.devices.devices import HeldDevice, NodeMap
-from commands.devices.lnc import conflict, lnc_of
+from commands.explain.explanation import Block, Blocked, NodeVerdict
 from commands.explain.untried import untried
-from commands.explain.verdicts import Block, Blocked, NodeVerdict
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError
 from neuron.api.node_selection import Requirement, unmet_terms

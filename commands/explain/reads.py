@@ -2,8 +2,8 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from cluster.collections import OLDER, POOL_RESOURCES
 from cluster.kinds.replicas import LABELS
@@ -20,13 +20,15 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     VERTICAL_POD_AUTOSCALERS,
 )
-from commands.cluster.discovery import Kind
-from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, whole
+from cluster.store import KINDS as STORED_KINDS
+from cluster.store import StoredKind
+from commands.cluster.reader import ClusterReader, Kind, Object, Seen, Unseen, items, whole
+from commands.cluster.store import Kept, fill
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
-from commands.explain.cluster_view import live_manifest
 from commands.explain.diagnosis_inputs import event_order, gates_of
 from commands.explain.installation import Installation, read_installation
 from commands.explain.targets import label_selector, waiting
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
@@ -249,3 +251,41 @@ def _note(seen: Seen[T], consequence: str) -> list[str]:
     if not isinstance(seen, Unseen):
         return []
     return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]
+
+
+def store_of(
+    found: Sequence[Manifest],
+    seen: Mapping[StoredKind[Any], Kept[Any]] | None = None,
+    *,
+    listed: Iterable[tuple[str, str]] = (),
+    kubernetes: str = "",
+    unknown_pools: str = "",
+) -> FileStore:
+    """Make a store.
+
+    Args:
+        found: objects; of two with one name, the later one counts. They count before `seen`.
+        seen: what was read of kinds (`commands.devices.snapshot.stored`).
+        listed: kinds and namespaces of which `found` has all objects.
+        kubernetes: version of the cluster's API server; empty: not known.
+        unknown_pools: why the pools of the cluster are not known; empty if they are.
+    """
+    store = FileStore()
+    fill(store, seen or {})
+    for each in found:
+        store.take(each)
+    for name, namespace in listed:
+        if name in STORED_KINDS:
+            store.complete(STORED_KINDS[name], namespace)
+    store.set_kubernetes_version(kubernetes)
+    store.unlisted_pools(lambda: unknown_pools)
+    return store
+
+
+def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
+    """An object of a list or answer of the API server, whose items have no kind."""
+    version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": version, "kind": kind, **item}
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    return Manifest((), data, resource.group, kind, namespace, namespace, name)

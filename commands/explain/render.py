@@ -7,14 +7,13 @@ from typing import Final, TypeAlias
 import orjson
 
 from commands.explain.admission_preview import AdmissionPreview, ClaimUse
-from commands.explain.explanation import Diagnosis, Explanation, PodState
-from commands.explain.verdicts import Block, NodeGroup, NodeVerdict, grouped
+from commands.explain.explanation import Block, Diagnosis, Explanation, NodeGroup, NodeVerdict, PodState, grouped
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
 from neuron.names import ATTRIBUTE_DEVICE_ID, DRIVER
 from runtime.console import BOLD, CYAN, GREEN, RED, YELLOW, Style, json_text, printable
-from runtime.text import cited, named
+from runtime.text import cited, counted, named
 
 _LABEL: Final = 10
 _MOST_NODES: Final = 6
@@ -213,7 +212,7 @@ def _finding(finding: Finding, shared: Collection[_Fact] = ()) -> _Row:
 def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
     fitting = [each for each in verdicts if each.fits]
     neuron = [each for each in verdicts if each.block is not Block.NOT_NEURON]
-    of = f"{len(neuron)} Neuron node{'' if len(neuron) == 1 else 's'}"
+    of = counted(len(neuron), "Neuron node")
     yield _Row("nodes", f"of {of} could take it now", str(len(fitting)), GREEN if fitting else RED)
     for each in fitting[:_MOST_NODES]:
         devices = ", ".join(each.texts)
@@ -358,7 +357,7 @@ def claim_lines(spec: ClaimSpec) -> Iterator[str]:
 
 
 def _part(part: DeviceRequest) -> str:
-    devices = "all devices" if part.everything else f"{part.count} device{'' if part.count == 1 else 's'}"
+    devices = "all devices" if part.everything else counted(part.count, "device")
     share = "".join(f", {named(value)} {named(name)} of each" for name, value in part.capacity)
     admin = ", with adminAccess" if part.admin_access else ""
     return f"{devices} of {named(part.device_class)}{share}{admin}"
@@ -369,7 +368,7 @@ def _connected(ways: Sequence[str]) -> str:
     if not ways:
         return ""
     rest = len(ways) - _MOST_WAYS
-    more = f" or {rest} more way{'' if rest == 1 else 's'}" if rest > 0 else ""
+    more = f" or {counted(rest, 'more way')}" if rest > 0 else ""
     return f", connected ({' or '.join(ways[:_MOST_WAYS])}{more})"
 
 

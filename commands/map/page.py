@@ -11,18 +11,16 @@ import orjson
 
 from commands.devices.devices import Device, DeviceMap, NodeMap
 from commands.devices.snapshot import ClusterSnapshot
-from commands.map import style, svg
-from commands.map.document import type_summary
-from commands.map.geometry import Wrap, geometry
-from commands.map.legend import WORDS, LegendEntry, by_device, entries, held, users
-from commands.map.summary import summarise
+from commands.map import drawing, svg
+from commands.map.document import summarise, type_summary
+from commands.map.drawing import WORDS, LegendEntry, Wrap, by_device, entries, geometry, held, users
 from commands.map.text import in_order, note, ultraserver
 
 Json = dict[str, object]
 
 _FILES: Final = resources.files("commands.map")
 SCRIPT: Final = (_FILES / "page.js").read_text(encoding="utf-8")
-STYLE: Final = style.VARIABLES + style.DRAWING + (_FILES / "page.css").read_text(encoding="utf-8")
+STYLE: Final = drawing.VARIABLES + drawing.DRAWING + (_FILES / "page.css").read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

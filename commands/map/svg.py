@@ -6,9 +6,21 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
-from commands.map import style
-from commands.map.geometry import Geometry, Wrap, geometry
-from commands.map.legend import MANY, MARKS, WORDS, LegendEntry, by_device, entries, held, ranges, users
+from commands.map import drawing
+from commands.map.drawing import (
+    MANY,
+    MARKS,
+    WORDS,
+    Geometry,
+    LegendEntry,
+    Wrap,
+    by_device,
+    entries,
+    geometry,
+    held,
+    ranges,
+    users,
+)
 from runtime.console import printable
 
 WIDTH: Final = 64
@@ -26,8 +38,8 @@ _WIDEST: Final = 64
 """Letters of a text line; a longer one is cut."""
 
 _STYLE: Final = (
-    style.VARIABLES + "text{font:13px system-ui,sans-serif;fill:var(--ink)}.name{font-weight:600;font-size:16px}"
-    ".faint{fill:var(--faint)}.paper{fill:var(--paper)}" + style.DRAWING
+    drawing.VARIABLES + "text{font:13px system-ui,sans-serif;fill:var(--ink)}.name{font-weight:600;font-size:16px}"
+    ".faint{fill:var(--faint)}.paper{fill:var(--paper)}" + drawing.DRAWING
 )
 
 

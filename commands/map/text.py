@@ -5,22 +5,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
-from commands.map.geometry import DrawnLink, Geometry, Wrap, geometry
-from commands.map.legend import (
+from commands.map.document import TypeSummary, summarise
+from commands.map.drawing import (
     ASCII_MARKS,
     MANY,
     MARKS,
     WORDS,
+    DrawnLink,
+    Geometry,
     LegendEntry,
+    Wrap,
     by_device,
     entries,
+    geometry,
     held,
     ranges,
     users,
 )
-from commands.map.summary import TypeSummary, summarise
 from neuron.findings import few
 from runtime.console import encodable, painted, printable
+from runtime.text import counted
 
 MOST_DRAWN: Final = 4
 MOST_LISTED: Final = 60
@@ -99,7 +103,7 @@ def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
         return
     for each in summarise(found.nodes):
         name = paper.clean(each.instance_type or "unknown type")
-        yield f"{paper.paint(name, _BOLD)}: {_counted(each.nodes, 'node')}, {_counted(each.devices, 'device')}: " + (
+        yield f"{paper.paint(name, _BOLD)}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: " + (
             _states(each)
         )
         yield f"  {_largest(each, paper)}"
@@ -108,11 +112,11 @@ def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
 def _states(summary: TypeSummary) -> str:
     parts = [f"{summary.states[state]} {WORDS[state]}" for state in DeviceState if summary.states.get(state)]
     if summary.faults > summary.states.get(DeviceState.UNHEALTHY, 0):
-        parts.append(f"{_counted(summary.faults, 'fault')} in all")
+        parts.append(f"{counted(summary.faults, 'fault')} in all")
     if summary.closed:
-        parts.append(f"{_counted(summary.closed, 'node')} closed to new pods")
+        parts.append(f"{counted(summary.closed, 'node')} closed to new pods")
     if summary.on_plugin:
-        parts.append(f"{_counted(summary.on_plugin, 'node')} not moved to the driver yet")
+        parts.append(f"{counted(summary.on_plugin, 'node')} not moved to the driver yet")
     return ", ".join(parts)
 
 
@@ -226,7 +230,7 @@ def _headline(node: NodeMap) -> str:
     topology = f", {node.topology.value}" if node.topology is not None else ""
     kind = f"{node.instance_type or 'unknown type'}{topology}"
     if node.on_plugin:
-        return f"{kind}: {_counted(len(node.devices), 'device')} with the device plugin"
+        return f"{kind}: {counted(len(node.devices), 'device')} with the device plugin"
     connected = (
         f"largest connected set free: {len(node.largest_free)} ({ranges(node.largest_free)})"
         if node.largest_free
@@ -338,7 +342,3 @@ def _strays(found: DeviceMap, paper: Paper) -> list[str]:
         return []
     shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
     return ["", f"! Claims for devices that no node publishes now: {paper.clean(few(shown, 3))}."]
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -41,8 +41,7 @@ from neuron.api.fields import mapping
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
 from policies.patching.json_patch import patched
-from policies.selectors.claim_context import claim_context
-from policies.selectors.engine import DeviceSelectors
+from policies.selectors.engine import DeviceSelectors, claim_context
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import Changed, FilePolicies

@@ -4,8 +4,7 @@ Not here: the Kubernetes client (`webhook.cluster.kube`), flags (`commands.cli.t
 
 | step | module |
 |---|---|
-| which templates may be removed; pure | `decide` |
-| lists of templates and of what refers to them, page by page | `reads` |
+| lists of templates and of what refers to them, page by page; which may be removed | `reads` |
 | mark, wait, check again, remove, restore | `pruner` |
 | text and JSON | `render` |
 

@@ -20,8 +20,18 @@ from typing import Final
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, SELF_ACCESS_REVIEWS
 from commands.cluster.reader import TIMEOUT, ClusterReader
-from commands.prune.decide import Generated, Key, User, candidates, left_over, mark
-from commands.prune.reads import CannotListError, Reader, reason, review
+from commands.prune.reads import (
+    CannotListError,
+    Generated,
+    Key,
+    Reader,
+    User,
+    candidates,
+    left_over,
+    mark,
+    reason,
+    review,
+)
 from neuron import names
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
 from runtime.api_server import COMPACT, JSON, MERGE_PATCH, TimedApiServer, loaded_object, rule_text

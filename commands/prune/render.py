@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from commands.prune.decide import Generated, Key, User
 from commands.prune.pruner import PruneAction, PruneReport
-from runtime.text import named
+from commands.prune.reads import Generated, Key, User
+from runtime.text import aligned, named
 
 _WORDS = {
     PruneAction.CANDIDATE: "would be removed",
@@ -46,7 +46,7 @@ def report_text(report: PruneReport, now: dt.datetime) -> str:
         )
         for entry in report.entries
     ]
-    return "".join(f"{line}\n" for line in [*_columns(rows), _sum(report)])
+    return "".join(f"{line}\n" for line in [*aligned(rows), _sum(report)])
 
 
 def _sum(report: PruneReport) -> str:
@@ -83,7 +83,7 @@ def list_text(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]
         for each in templates
         for pods, groups in [_split(users.get(each.key, ()))]
     ]
-    return "".join(f"{line}\n" for line in _columns([head, *rows]))
+    return "".join(f"{line}\n" for line in aligned([head, *rows]))
 
 
 def list_json(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]]) -> str:
@@ -109,11 +109,6 @@ def _mark(template: Generated) -> str:
 
 def _identity(template: Generated) -> dict[str, object]:
     return {"namespace": template.namespace, "name": template.name, "created": template.created}
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _dumped(value: object) -> str:

@@ -15,14 +15,14 @@ from commands.rehearse.model import Form, Maker, PlayedPod, Reason
 from commands.rehearse.play import RehearsalScene
 from commands.rehearse.played_nodes import PLUGIN, PlayedNode, PlayedNodes
 from commands.report.inventory import Found, Root
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from conversion.objects import pods as pod_views
 from neuron import names
 from neuron.api.node_selection import REQUIRED
 from neuron.findings import Finding
 from runtime.console import BOLD, GREEN, RED, Style, json_text, printable, wrapped
 from runtime.raw_objects import identity
-from runtime.text import number_ranges
+from runtime.text import counted, number_ranges
 
 MOST_TRIES: Final = 60_000
 """Sets of pods that are looked at before the search for a larger set ends."""

@@ -44,7 +44,7 @@ from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
 from commands.report.places import Places, PodNeed
 from commands.report.plan import QUOTA, namespace_order
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of
 from conversion.claims.containers import basic_requests, scheduled
@@ -59,6 +59,7 @@ from neuron.api.stored_claims import StoredClaim
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.raw_objects import identity
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -14,6 +14,7 @@ from commands.cluster.reader import Object
 from commands.report.model import NO_DEVICES, Devices, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
+from runtime.text import counted
 
 _SPREAD: Final = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "Rollout"}
@@ -147,8 +148,7 @@ class PlayedPod:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True, rename={"types": "instanceTypes"}):
     """Nodes that move together.
 
     Attributes:
@@ -339,7 +339,7 @@ class AssumedPool(Struct, frozen=True, rename="camel"):
         """The assumption, as a sentence."""
         new = f", {len(self.added)} more than it has, with the {'driver' if self.driver else 'device plugin'}"
         static = ", and is a static pool (`replicas`)" if self.was_dynamic else ""
-        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'} of {self.instance_type}"
+        nodes = f"{counted(self.nodes, 'node')} of {self.instance_type}"
         return f"Assumed (--pool): {self.pool} has {nodes}{new if self.added else ''}{static}."
 
 

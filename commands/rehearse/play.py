@@ -28,11 +28,11 @@ from commands.rehearse.model import (
 )
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.report.model import Devices
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from neuron.api.fields import mapping
-from neuron.findings import Finding
 from policies.judging.matching import selects
 from policies.schema.base import LabelSelector
+from runtime.text import counted
 
 POD_DISRUPTION_BUDGET: Final = ("policy", "PodDisruptionBudget")
 _FAILS: Final = Reason(
@@ -378,10 +378,8 @@ class Player:
         together = self._pods[number].together
         if not together:
             return [number]
-        return [number, *(each for each in self._together[together] if self._goes_with(each, number))]
-
-    def _goes_with(self, each: int, number: int) -> bool:
-        return each != number and each in self.where and not self._pods[each].converted
+        others = (each for each in self._together[together] if each != number and each in self.where)
+        return [number, *(each for each in others if not self._pods[each].converted)]
 
     def _evict(self, number: int, moves: dict[int, Move], wave: int) -> None:
         origin = self.where[number]
@@ -416,7 +414,8 @@ class Player:
         self._uncharge(number)
         converts = kind.decided or kind.namespace in self._switched
         if converts and kind.refused is not None:
-            self._wait(number, _denied(kind.refused))
+            text = f"{kind.refused.code}: {kind.refused.message}"
+            self._wait(number, Reason(WaitCause.DENIED, text, kind.refused.fix))
             return ""
         form = kind.claims if converts and kind.claims is not None else kind.plugin
         self.converted.discard(number)
@@ -518,7 +517,3 @@ def _emptied(node: PlayedNode) -> PlayedNode:
         new.remove(number)
     new.reopen()
     return new
-
-
-def _denied(finding: Finding) -> Reason:
-    return Reason(WaitCause.DENIED, f"{finding.code}: {finding.message}", finding.fix)

@@ -16,7 +16,7 @@ from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot, gather, stored
-from commands.explain.cluster_view import store_of
+from commands.explain.reads import store_of
 from commands.objects.manifest_files import ReadProblem
 from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy
 from commands.rehearse.model import AssumedPool
@@ -26,7 +26,7 @@ from commands.report.cluster_inputs import ClusterInputs, read_surroundings
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from conversion.claims.candidates import NodeSelection
 from conversion.claims.pools import NeuronPools, PodNeeds, Supply, is_of_one_node
 from conversion.objects.pods import may_concern_us, mentions
@@ -36,6 +36,7 @@ from neuron.api.nodes import Node
 from neuron.api.taints import TolerationSpec
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.api_server import RESOURCE_GROUP, TimedApiServer
+from runtime.text import counted
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -154,8 +155,8 @@ async def from_cluster(
     around = await read_surroundings(reader, address)
     if around.unseen:
         raise CannotPlayError(" ".join(map(str, around.unseen)))
-    counted = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
-    gathered, problems = _gathering(around.seen, around.store, counted)
+    settings = dataclasses.replace(settings, counted_classes=kueue.counted_classes(around.queues))
+    gathered, problems = _gathering(around.seen, around.store, settings)
     group, kind = POD_DISRUPTION_BUDGET
     budgets = await reader.list(POD_DISRUPTION_BUDGETS, keep=whole)
     if isinstance(budgets, Unseen):

@@ -16,7 +16,7 @@ from commands.rehearse.model import Cost, Group, Play, PlayedPod, Rehearsal, Spa
 from commands.rehearse.play import Player, RehearsalScene
 from commands.report.build import Heading
 from commands.report.model import NO_DEVICES, Devices, Fate, Reference, topics
-from commands.status.lines import counted
+from runtime.text import counted
 
 MOST_SHOTS: Final = 20_000
 """Nodes in the pictures of all steps together; with more, there are none."""

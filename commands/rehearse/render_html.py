@@ -10,12 +10,12 @@ from typing import Final
 import orjson
 from msgspec import structs
 
-from commands.map import style
+from commands.map import drawing
 from commands.rehearse import render_text as tables
 from commands.rehearse.model import NodeShot, Rehearsal, Step
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.tables import names
-from commands.status.lines import counted
+from runtime.text import counted
 
 _PACKAGE: Final = "commands.rehearse"
 _MOST_WAITING: Final = 200
@@ -26,7 +26,7 @@ def as_html(rehearsal: Rehearsal) -> str:
     """The page."""
     title, made = f"Rehearsal of {rehearsal.origin}", f"{rehearsal.made}, neuron-dra {rehearsal.version}"
     # The report's page has other colours of the same names.
-    own = style.scoped("#play") + asset("page.css", _PACKAGE)
+    own = drawing.scoped("#play") + asset("page.css", _PACKAGE)
     data = orjson.dumps(_data(rehearsal)) if rehearsal.shots else b"{}"
     skip = ("steps", "Skip to the steps")
     return whole_page(title, made, skip, _main(rehearsal), asset("page.js", _PACKAGE), own, data)
@@ -59,10 +59,7 @@ def _waits(rehearsal: Rehearsal) -> Iterator[str]:
         return
     yield '<h2 id="waits">What waits</h2><ul class="topics blocks">'
     for each in found:
-        about = tables.wait_text(each, rehearsal)
-        yield f'<li><p><span class="tag">{as_escaped(each.reason.cause)}</span> {as_escaped(about)}</p>'
-        yield f"<p>{as_escaped(each.reason.text)}</p>"
-        yield f'<p class="fix">{as_escaped(each.reason.fix)}</p></li>' if each.reason.fix else "</li>"
+        yield from _topic(each.reason.cause, tables.wait_text(each, rehearsal), each.reason.text, each.reason.fix)
     yield "</ul>"
 
 
@@ -73,11 +70,14 @@ def _changes(rehearsal: Rehearsal) -> Iterator[str]:
     for ref, before, after in rehearsal.sizes:
         yield f"<li><p>{as_escaped(f'{ref}: {before} before, {after} after')}</p></li>"
     for topic in rehearsal.changes:
-        about = f"{topic.code}, {names(topic)}"
-        yield f'<li><p><span class="tag">{as_escaped(topic.cause)}</span> {as_escaped(about)}</p>'
-        yield f"<p>{as_escaped(topic.message)}</p>"
-        yield f'<p class="fix">{as_escaped(topic.fix)}</p></li>' if topic.fix else "</li>"
+        yield from _topic(topic.cause, f"{topic.code}, {names(topic)}", topic.message, topic.fix)
     yield "</ul>"
+
+
+def _topic(tag: str, about: str, text: str, fix: str) -> Iterator[str]:
+    yield f'<li><p><span class="tag">{as_escaped(tag)}</span> {as_escaped(about)}</p>'
+    yield f"<p>{as_escaped(text)}</p>"
+    yield f'<p class="fix">{as_escaped(fix)}</p></li>' if fix else "</li>"
 
 
 def _data(rehearsal: Rehearsal) -> dict[str, object]:

@@ -18,7 +18,7 @@ def as_json(rehearsal: Rehearsal) -> Iterator[str]:
         "version": rehearsal.version,
         "well": rehearsal.well,
         "summary": tables.summary(rehearsal),
-        "groups": [{"name": each.name, "nodes": each.nodes, "instanceTypes": each.types} for each in rehearsal.groups],
+        "groups": rehearsal.groups,
         "pods": (
             {
                 "namespace": pod.namespace,

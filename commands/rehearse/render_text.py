@@ -9,9 +9,9 @@ from typing import Final
 from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step, WaitCause
 from commands.report.render_text import table_lines
 from commands.report.tables import NOTHING, Table, names
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from runtime.console import BOLD, GREEN, RED, YELLOW, Style, printable, wrapped
-from runtime.text import named
+from runtime.text import counted, named
 
 _INDENT: Final = "  "
 _MOST: Final = 12

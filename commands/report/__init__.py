@@ -4,13 +4,13 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 
 | step | module |
 |---|---|
-| objects to workloads: owners, pods, nodes | `inventory`, `replicas` |
+| objects to workloads: owners, pods, nodes | `inventory` |
 | objects from files, and from a cluster | `file_inputs`, `cluster_inputs` |
-| one workload to an assessment; pure | `assess`, `obstacles` |
+| one workload to an assessment; pure | `assess` |
 | existing objects against policies; pure | `audit` |
 | all assessments to an order of migration, and which nodes take the pods; pure | `plan`, `places` |
 | all of it, object by object; pure | `build` |
-| what the webhook logged in shadow mode | `shadow`, `webhook_records` |
-| text, Markdown, HTML, JSON, SARIF | `render_*` |
-| PolicyReport objects | `policy_reports`, `publish` |
+| what the webhook logged in shadow mode | `webhook_records` |
+| text, Markdown, HTML, JSON, SARIF | `render`, `render_*` |
+| PolicyReport objects | `publish` |
 """

@@ -26,7 +26,7 @@ from commands.report.model import (
     Workload,
 )
 from commands.report.places import Fit, Places, PodNeed
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode
@@ -42,6 +42,7 @@ from policies.judging.device_counts import of_claim
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.tally import Concurrent
 from policies.patching.json_patch import patched
+from runtime.text import counted
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies

@@ -12,7 +12,7 @@ from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
 from commands.report.model import Audit, Fate, NeuronNodes, PodsNow, Reference, Report, Shadowed, Workload
 from commands.report.places import Places
-from commands.report.shadow import by_workload
+from commands.report.webhook_records import by_workload
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 

@@ -12,8 +12,7 @@ from cluster.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from commands.cluster.discovery import Kind, ServedKind
-from commands.cluster.reader import ClusterReader, Seen, Unseen, unseen
+from commands.cluster.reader import ClusterReader, Kind, Seen, ServedKind, Unseen, unseen
 from commands.cluster.store import read_store
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
 from commands.objects.file_store import FileStore

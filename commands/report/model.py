@@ -8,9 +8,8 @@ from typing import Final
 
 from commands.objects.manifest_files import ReadProblem
 from commands.report.places import PodNeed
-from commands.status.lines import counted
 from neuron.findings import Finding, Severity
-from runtime.text import named
+from runtime.text import counted, named
 
 
 class Fate(enum.StrEnum):

@@ -1,14 +1,171 @@
-"""Writes the results of an audit as report objects: creates, replaces and deletes its own, and no others."""
+"""Makes and writes report objects of an audit: `Report` of openreports.io/v1alpha1, or `PolicyReport` of
+wgpolicyk8s.io. It creates, replaces and deletes its own, and no others.
 
+Sources: the schemas of openreports/reports-api and kubernetes-sigs/wg-policy-prototypes. Both groups have the same
+fields but for `source` and `configuration`, and the severities that older versions of the second do not know.
+
+One report per namespace, and one for cluster-scoped objects. A report has the results that are not `pass`; its summary
+counts all. A long one continues in further objects.
+"""
+
+import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from commands.cluster.reader import ClusterReader, Object, Unseen, unseen, whole
-from commands.report.model import Report
-from commands.report.policy_reports import KINDS, LABELS, ReportApi, bodies
+from commands.report.model import Audit, AuditViolation, Report
+from neuron import names
+from neuron.findings import short
 from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
 from runtime.api_server import ApiServer, Resource
+
+SOURCE: Final = names.MANAGER
+NAME: Final = "neuron-dra"
+LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGER, "app.kubernetes.io/name": NAME}
+MOST_RESULTS: Final = 500
+"""Results of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
+_LONGEST_MESSAGE: Final = 800
+_RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
+_SHOWN: Final = ("fail", "warn", "error", "skip")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReportApi:
+    """The API of report objects that a cluster serves."""
+
+    group: str
+    version: str
+
+    @property
+    def open(self) -> bool:
+        """Whether it is openreports.io."""
+        return self.group == OPEN_REPORTS
+
+    def resource(self, *, namespaced: bool) -> Resource:
+        plural = ("reports" if namespaced else "clusterreports") if self.open else None
+        return Resource(self.group, self.version, plural or ("policyreports" if namespaced else "clusterpolicyreports"))
+
+    def kind(self, *, namespaced: bool) -> str:
+        kind = "Report" if self.open else "PolicyReport"
+        return kind if namespaced else f"Cluster{kind}"
+
+
+OPEN_REPORTS: Final = "openreports.io"
+POLICY_REPORTS: Final = "wgpolicyk8s.io"
+KINDS: Final = {OPEN_REPORTS: "Report", POLICY_REPORTS: "PolicyReport"}
+"""API groups in order of preference, and the kind that must be served."""
+_OLDER_SEVERITIES: Final = {"critical": "high", "info": "low"}
+
+
+def bodies(
+    audit: Audit, api: ReportApi, now: dt.datetime, known: Iterable[Mapping[str, object]]
+) -> list[dict[str, object]]:
+    """The report objects, by namespace and name.
+
+    Args:
+        now: the time of new results.
+        known: the objects of the last run; a result that is in them keeps its time.
+    """
+    times = _times(known)
+    by_namespace: defaultdict[str, list[AuditViolation]] = defaultdict(list)
+    summaries: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (namespace, result), count in audit.counts.items():
+        summaries[namespace][result] += count
+    for violation in audit.violations:
+        by_namespace[violation.ref.namespace].append(violation)
+    made = []
+    for namespace in sorted(summaries):
+        found = sorted(by_namespace[namespace], key=_order)
+        parts = [found[at : at + MOST_RESULTS] for at in range(0, len(found), MOST_RESULTS)] or [[]]
+        for number, part in enumerate(parts, start=1):
+            counts = Counter(each.result for each in part)
+            if number == 1:
+                counts["pass"] = summaries[namespace]["pass"]
+            results = [_result(each, api, times, now) for each in part]
+            made.append(_body(namespace, number, api, counts, results))
+    return made
+
+
+def _order(violation: AuditViolation) -> tuple[str, ...]:
+    return (*_place(violation), violation.message)
+
+
+def _place(violation: AuditViolation) -> tuple[str, str, str, str, str]:
+    ref = violation.ref
+    return violation.policy, ref.kind, ref.name, violation.path, violation.result
+
+
+def _body(
+    namespace: str, number: int, api: ReportApi, counts: Counter[str], results: Sequence[dict[str, object]]
+) -> dict[str, object]:
+    metadata: dict[str, object] = {"name": NAME if number == 1 else f"{NAME}-{number}", "labels": dict(LABELS)}
+    scope: dict[str, object] = {}
+    if namespace:
+        metadata["namespace"] = namespace
+        scope = {"scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace}}
+    extra: dict[str, object] = {}
+    if api.open:
+        limits = {"maxResults": MOST_RESULTS, "statusFilter": list(_SHOWN)}
+        extra = {"source": SOURCE, "configuration": {"limits": limits}}
+    return {
+        "apiVersion": f"{api.group}/{api.version}",
+        "kind": api.kind(namespaced=bool(namespace)),
+        "metadata": metadata,
+        **extra,
+        **scope,
+        "summary": {result: counts[result] for result in _RESULTS},
+        "results": list(results),
+    }
+
+
+def _result(
+    violation: AuditViolation, api: ReportApi, times: Mapping[object, int], now: dt.datetime
+) -> dict[str, object]:
+    ref = violation.ref
+    subject = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
+    subject |= {"uid": ref.uid} if ref.uid else {}
+    severity = violation.severity if api.open else _OLDER_SEVERITIES.get(violation.severity, violation.severity)
+    properties = {"action": violation.action, "podTemplate": violation.path, "severity": violation.severity}
+    made: dict[str, object] = {
+        "source": SOURCE,
+        "policy": violation.policy,
+        "category": "Neuron",
+        "severity": severity,
+        "result": violation.result,
+        "scored": violation.result != "warn",
+        "message": short(violation.message, _LONGEST_MESSAGE),
+        "resources": [{key: value for key, value in subject.items() if value}],
+        "properties": {key: value for key, value in properties.items() if value},
+    }
+    seconds = times.get(_identity(made), int(now.timestamp()))
+    return {**made, "timestamp": {"seconds": seconds, "nanos": 0}}
+
+
+def _times(known: Iterable[Mapping[str, Any]]) -> dict[Any, int]:
+    """Times of results in report objects, by what identifies a result."""
+    found: dict[object, int] = {}
+    for each in known:
+        for result in each.get("results") or ():
+            seconds = (result.get("timestamp") or {}).get("seconds")
+            if isinstance(seconds, int):
+                found[_identity(result)] = seconds
+    return found
+
+
+def _identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    resource: Mapping[str, object] = (result.get("resources") or ({},))[0]
+    path = (result.get("properties") or {}).get("podTemplate")
+    keys = ("kind", "namespace", "name", "uid")
+    return (
+        result.get("policy"),
+        result.get("result"),
+        result.get("message"),
+        path,
+        *(resource.get(key) for key in keys),
+    )
+
 
 _TIMEOUT: Final = 30.0
 _OURS: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())

@@ -1,18 +1,127 @@
 """A report in every format; of several clusters, a table of all clusters first, and then the report of each."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from commands.report import render_html
-from commands.report.model import Prospect, Report, total
+from commands.report import render_html, tables
+from commands.report.model import AuditViolation, Cause, Prospect, Reference, Report, Topic, topics, total
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
 from commands.report.render_json import as_json, document
-from commands.report.render_markdown import as_markdown, markdown_table, markdown_text
-from commands.report.render_sarif import LineOf, as_sarif, sarif_document
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
+from commands.validate.check_files import Located
+from commands.validate.output import sarif_log
+from neuron.findings import Finding, Severity
 from runtime.console import Style, json_text
+from runtime.text import counted
+
+# --- SARIF 2.1.0: obstacles and results of policies, at the line of a file or at the object in a cluster --------------
+
+LineOf = Callable[[str, int, str], int]
+"""File, line of the object and field path -> line."""
+
+_CODES: Final = {"Deny": "NEU801", "Warn": "NEU802", "Audit": "NEU805"}
+_LEVELS: Final = {"Deny": Severity.ERROR, "Warn": Severity.WARNING, "Audit": Severity.NOTE}
+_JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
+
+
+def as_sarif(report: Report, line_of: LineOf, documentation: str = "") -> str:
+    log = sarif_document(report, line_of, documentation)
+    return json_text(log)
+
+
+def sarif_document(report: Report, line_of: LineOf, documentation: str) -> dict[str, Any]:
+    """The log as plain data."""
+    return sarif_log(list(_located(report, line_of)), report.problems, report.version, documentation)
+
+
+def _located(report: Report, line_of: LineOf) -> Iterator[Located]:
+    for workload in report.workloads:
+        for each in workload.obstacles:
+            if each.cause is Cause.POLICY and each.finding.code in _JUDGED and report.audit is not None:
+                continue  # Among the results of the audit.
+            finding = dataclasses.replace(each.finding, severity=Severity.ERROR) if each.blocks else each.finding
+            yield _at(workload.ref, finding, line_of)
+    for violation in report.audit.violations if report.audit else ():
+        if violation.result != "skip":
+            yield _at(violation.ref, _finding(violation), line_of)
+
+
+def _finding(violation: AuditViolation) -> Finding:
+    code = "NEU803" if violation.result == "error" else _CODES[violation.action]
+    message = f"policy '{violation.policy}': {violation.message}"
+    return Finding(code, violation.path, message, severity=_LEVELS[violation.action])
+
+
+def _at(ref: Reference, finding: Finding, line_of: LineOf) -> Located:
+    if ref.source:
+        return Located(ref.source, line_of(ref.source, ref.line, finding.path), str(ref), finding)
+    # Code hosts want a path. An object in a cluster has this one.
+    return Located("/".join(filter(None, (ref.namespace, ref.kind, ref.name))), 1, str(ref), finding)
+
+
+# --- Markdown (GitHub's dialect) for tickets and wikis ----------------------------------------------------------------
+
+_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|~#!&@$]|:(?=//)|(?<=www)\.)")
+"""Characters that could begin markup or a link; names in a cluster are chosen by tenants."""
+
+
+def as_markdown(report: Report) -> str:
+    lines = [f"# Neuron workloads of {markdown_text(report.origin)}", "", markdown_text(report.made), ""]
+    lines += [f"- {markdown_text(each)}" for each in tables.summary(report)]
+    found = topics(report.workloads)
+    lines += _topics("What blocks", [each for each in found if each.blocks])
+    lines += _topics("What changes", [each for each in found if not each.blocks])
+    if report.steps:
+        lines += markdown_table(tables.plan(report.steps))
+    if report.workloads:
+        lines += markdown_table(tables.workloads(report.workloads))
+    if report.shadowed:
+        lines += markdown_table(tables.shadowed(report.shadowed))
+    if report.audit is not None:
+        lines += ["", "## Policies", "", markdown_text(tables.audit_line(report.audit))]
+        if report.audit.violations:
+            lines += markdown_table(tables.audit(report.audit))
+        lines += [f"- Not judged: {markdown_text(each)}" for each in report.audit.unread]
+    if report.finished or report.notes:
+        lines += ["", "## Notes", ""]
+        lines += [f"- Left out: {counted(report.finished, 'pod or Job', 'pods and Jobs')} that ended."] * bool(
+            report.finished
+        )
+        lines += [f"- {markdown_text(each)}" for each in report.notes]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def markdown_text(text: str) -> str:
+    """Text on one line that Markdown shows as it is."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return _SPECIAL.sub(r"\\\1", line)
+
+
+def _topics(title: str, found: Sequence[Topic]) -> Iterable[str]:
+    if not found:
+        return
+    yield from ("", f"## {title}", "")
+    for each in found:
+        workloads = markdown_text(tables.names(each))
+        fix = f" *{markdown_text(each.fix)}*" if each.fix else ""
+        count = counted(len(each.workloads), "workload")
+        yield f"- **{each.cause}** ({each.code}, {count}): {markdown_text(each.message)}{fix}"
+        yield f"  - {workloads}"
+
+
+def markdown_table(table: Table) -> Iterable[str]:
+    """The lines of a table, with its caption."""
+    yield from ("", f"## {table.caption}", "")
+    yield f"| {' | '.join(table.head)} |"
+    yield f"| {' | '.join('---:' if at in table.numbers else '---' for at in range(len(table.head)))} |"
+    for row in table.rows:
+        yield f"| {' | '.join(map(markdown_text, row))} |"
+
+
+# --- all formats, of one cluster or several ---------------------------------------------------------------------------
 
 Reports = Mapping[str, Report]
 """The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no

@@ -18,8 +18,8 @@ from typing import Final
 from commands.report import tables
 from commands.report.model import Prospect, Reference, Report, Topic, Workload, topics
 from commands.report.tables import Table
-from commands.status.lines import counted
 from neuron.codes import CODES
+from runtime.text import counted
 
 _MOST_NAMED: Final = 20
 _FEW_ROWS: Final = 12

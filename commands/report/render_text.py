@@ -6,9 +6,9 @@ from typing import Final
 from commands.report import tables
 from commands.report.model import Report, Topic, topics
 from commands.report.tables import NOTHING, Table
-from commands.status.lines import counted
 from neuron.findings import short
 from runtime.console import BOLD, RED, YELLOW, Style, printable, wrapped
+from runtime.text import counted
 
 _INDENT: Final = "  "
 _GAP: Final = 2

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload, total
-from commands.status.lines import counted, listed
+from commands.status.lines import listed
 from neuron.codes import CODES
-from runtime.text import cited, named
+from runtime.text import cited, counted, named
 
 NOTHING: Final = "-"
 FATES: Final = {

@@ -7,9 +7,9 @@ from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
 from commands.cluster.reader import Object, Unseen, items
-from commands.status.lines import CheckResult, StatusLine, counted, listed
+from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot
-from runtime.text import cited, named
+from runtime.text import cited, counted, named
 
 CHECK: Final = "replicas"
 SERVICE: Final = "service"

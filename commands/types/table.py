@@ -5,6 +5,7 @@ from typing import Final
 
 from neuron.hardware.instances import InstanceType
 from neuron.hardware.sources import FIGURES, NOT_STATED, Confidence, Source
+from runtime.text import aligned
 
 UNKNOWN: Final = "unknown"
 _TITLES: Final = {
@@ -18,7 +19,6 @@ _TITLES: Final = {
 }
 _LONGER: Final = {"cores": "CORES/DEVICE", "memory": "MEMORY/DEVICE", "ultraserver": "ULTRASERVER"}
 """Titles of the wide table."""
-_GAP: Final = "  "
 _MARKS: Final = {Confidence.HIGH: "", Confidence.MEDIUM: "*", Confidence.LOW: "?"}
 _NOT_OFFERED: Final = "Names that AWS does not offer: samples, development, one table only"
 
@@ -31,7 +31,7 @@ def as_text(types: Sequence[InstanceType]) -> str:
     groups = [[each for each in types if each.offered is offered] for offered in (True, False)]
     rows = [["TYPE", *_TITLES.values()]]
     rows += [_marked(entry) for group in groups for entry in group]
-    lines = _aligned(rows)
+    lines = aligned(rows)
     if groups[1]:
         lines[1 + len(groups[0]) : 1 + len(groups[0])] = [*([""] if groups[0] else []), f"{_NOT_OFFERED}:"]
     shown = "".join(cell[-1] for row in rows[1:] for cell in row)
@@ -50,11 +50,6 @@ def _marked(entry: InstanceType) -> list[str]:
     return cells
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def as_wide_text(types: Sequence[InstanceType]) -> str:
     """One line for each type. The number behind a figure is that of its source, which is listed below."""
     numbers: dict[Source, int] = {}
@@ -67,7 +62,7 @@ def as_wide_text(types: Sequence[InstanceType]) -> str:
             cells[place] += f" [{number}]"
         rows.append(cells)
     listed = [f"[{number}] {source.confidence.value}: {source.text}" for source, number in numbers.items()]
-    return "\n".join([*_aligned(rows), "", "Sources, and how sure a figure is by them:", *listed]) + "\n"
+    return "\n".join([*aligned(rows), "", "Sources, and how sure a figure is by them:", *listed]) + "\n"
 
 
 def as_objects(types: Sequence[InstanceType]) -> list[dict[str, object]]:

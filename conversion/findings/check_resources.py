@@ -1,12 +1,14 @@
-"""Checks the names of the resources that containers request. Pure."""
+"""Checks the names of the resources that containers request, and where resources are written. Pure."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.words import meant
 from conversion.objects import pods
+from conversion.objects.pod_places import path_text
 from neuron import names
+from neuron.api.fields import mapping
 from neuron.findings import Finding, closest_word, quoted, short, warning
 
 _WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
@@ -65,3 +67,53 @@ def _misspelt(container: str, path: str, name: str, close: str) -> Finding:
         f" Did you mean '{close}'?"
     )
     return warning("NEU221", path, message, "Correct the name: the pod would stay Pending, without devices.", name)
+
+
+_SECTIONS: Final = ("containers", "initContainers")
+_AMOUNTS: Final = ("limits", "requests")
+_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
+_MOST_CONTAINERS: Final = 64
+
+
+def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
+    """NEU129. `template`: a pod, or a pod template, with values of any type."""
+    spec = mapping(template.get("spec"))
+    yield from _beside((), template, ("spec", "metadata", "status"))
+    for field in _AMOUNTS:
+        for resource in _legacy(mapping(spec.get("resources")).get(field)):
+            where = path_text(("spec", "resources", field))
+            message = f"the pod as a whole asks for {resource}: Kubernetes takes only CPU and memory there."
+            fix = "The API server refuses the pod. Put it under resources.limits of the container."
+            yield Finding("NEU129", f"{where}[{resource}]", message, fix, resource)
+    yield from _beside(("spec",), spec, (*_SECTIONS, "resources", "nodeSelector", "overhead"))
+    for section in _SECTIONS:
+        containers = spec.get(section)
+        for index, each in enumerate(containers[:_MOST_CONTAINERS] if isinstance(containers, list) else ()):
+            path = ("spec", section, index)
+            yield from _beside(path, mapping(each), ("resources",))
+            resources = mapping(mapping(each).get("resources"))
+            for resource in _legacy(resources):
+                yield _unread((*path, "resources"), resource, resource)
+            yield from _beside((*path, "resources"), resources, _AMOUNTS)
+
+
+def _beside(path: Sequence[str | int], owner: Mapping[str, object], known: Sequence[str]) -> Iterator[Finding]:
+    """Fields of a mapping, other than the known ones, that name a legacy resource."""
+    for field, value in owner.items():
+        if field in known or not (amounts := mapping(value)):
+            continue
+        inner = [amounts, *map(mapping, amounts.values())]
+        resource = next((found for each in inner for found in _legacy(each)), "")
+        if resource:
+            yield _unread(path, field, resource)
+
+
+def _legacy(amounts: object) -> Iterator[str]:
+    return (each for each in mapping(amounts) if each in _LEGACY)
+
+
+def _unread(path: Sequence[str | int], field: object, resource: str) -> Finding:
+    where = path_text(path) or "the object"
+    message = f"{where} has {quoted(field)} with {resource}, which is no field there: the pod gets no device."
+    fix = "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container."
+    return Finding("NEU129", path_text((*path, str(field))), message, fix, resource)

@@ -4,7 +4,7 @@ Karpenter ignores pods with claims (`ignore-dra-requests`, the default), or know
 not made yet. Such a pod stays Pending, while a pod with limits gets its node. EKS Auto Mode cannot run the driver.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from conversion.asks.conversion_context import ConversionContext
@@ -14,6 +14,7 @@ from conversion.claims.pools import Takers
 from conversion.facts import NamespaceFacts
 from conversion.objects import pods
 from neuron import names
+from neuron.api.fields import mapping, mappings, text
 from neuron.api.node_pools import NODE_GROUP, Pool
 from neuron.api.node_selection import REQUIRED, Requirement, matches_nothing
 from neuron.findings import Finding, few, short, warning
@@ -177,3 +178,39 @@ def _label(requirements: Sequence[Requirement]) -> str:
         if automatic or key.startswith((*_KARPENTER, _AUTO_MODE_LABELS)):
             return key
     return ""
+
+
+def resized(kind: str, data: Mapping[str, object], autoscalers: Mapping[tuple[str, str], str]) -> list[Finding]:
+    """NEU233, if an autoscaler resizes the pods of an object in place.
+
+    Args:
+        kind: of the object, whose pods have claims.
+        autoscalers: their names, by kind and name of the workload that each resizes.
+    """
+    for workload in workloads_of(kind, data):
+        if workload in autoscalers:
+            return [_resizes(autoscalers[workload], " ".join(workload))]
+    return []
+
+
+def workloads_of(kind: str, data: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Kinds and names that a `targetRef` for an object can have: its own, and those of the workload that made it.
+
+    A Deployment is not the owner of its pods. Their ReplicaSet has its name, and the hash that is their label.
+    """
+    metadata = mapping(data.get("metadata"))
+    yield kind, text(metadata.get("name"))
+    digest = text(mapping(metadata.get("labels")).get("pod-template-hash"))
+    for owner in mappings(metadata.get("ownerReferences")):
+        made_by, name = text(owner.get("kind")), text(owner.get("name"))
+        yield made_by, name
+        if made_by == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
+            yield "Deployment", name.removesuffix(f"-{digest}")
+
+
+def _resizes(autoscaler: str, workload: str) -> Finding:
+    message = (
+        f"VerticalPodAutoscaler {short(autoscaler)} resizes pods of {short(workload)} in place, which Kubernetes"
+        " refuses for pods with a claim: they are evicted instead, or keep their size."
+    )
+    return warning("NEU233", "spec", message, "Set updateMode to Initial, Recreate or Off.", short(autoscaler))

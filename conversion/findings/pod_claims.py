@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from checks.claims.judging import ClaimJudgement
 from conversion.facts import ClusterView
 from conversion.objects import pods
@@ -31,8 +33,7 @@ class KnownClaim:
 UNKNOWN: Final = KnownClaim()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claiming:
+class Claiming(Struct, frozen=True):
     """A pod and the claims that it declares. Read once: a tenant can make the list long.
 
     Attributes:
@@ -45,12 +46,14 @@ class Claiming:
     @classmethod
     def of(cls, pod: pods.Pod) -> "Claiming":
         """Read the claims of a pod."""
-        return cls(pod, tuple(claim_names(pod)))
+        # Most pods declare none.
+        return cls(pod, () if pod.spec.resourceClaims is ABSENT else tuple(claim_names(pod)))
 
     @property
     def is_empty(self) -> bool:
         """Whether the pod declares no claim, and was not converted."""
-        return bytes(self.pod.spec.resourceClaims) in _NO_LIST and not self.pod.labelled
+        raw = self.pod.spec.resourceClaims
+        return (raw is ABSENT or bytes(raw) in _NO_LIST) and not self.pod.labelled
 
 
 def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from conversion.objects import pods
 from conversion.objects.canonical import key_of, keys_of
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
-from conversion.patches.operations import add, append, remove, replace
+from conversion.patches.operations import add, append, remove, replace, set_value
 from neuron import names
 from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, required_terms
 from neuron.findings import Finding, short, warning
@@ -165,9 +165,7 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
 
 
 def _set_scheduler(current: str | None, name: str | None) -> list[Operation]:
-    if name is None:
-        return []
-    return [add("/spec/schedulerName", name) if current is None else replace("/spec/schedulerName", name)]
+    return [] if name is None else [set_value("/spec/schedulerName", current, name)]
 
 
 def _set_priority_class(spec: pods.PodSpec, name: str) -> list[Operation]:
@@ -176,8 +174,8 @@ def _set_priority_class(spec: pods.PodSpec, name: str) -> list[Operation]:
     The admission plugin Priority runs before webhooks, and again after one that changed the pod. It refuses a priority
     or a preemption policy that is not that of the class.
     """
-    change = add if spec.priorityClassName is None else replace
-    return [change("/spec/priorityClassName", name), *(remove(f"/spec/{each}") for each in spec.computed_priority)]
+    change = set_value("/spec/priorityClassName", spec.priorityClassName, name)
+    return [change, *(remove(f"/spec/{each}") for each in spec.computed_priority)]
 
 
 def _of_types(types: Sequence[str]) -> dict[str, object]:
@@ -340,7 +338,7 @@ def restored_priority_class(new: str | None, old: str | None, added: AddedHints)
     of_manifest = not new or new == added.replaced_priority_class
     if new == old or not old or old != added.priority_class_name or not of_manifest:
         return []
-    return [(add if new is None else replace)("/spec/priorityClassName", old)]
+    return [set_value("/spec/priorityClassName", new, old)]
 
 
 def restored_labels(new: Mapping[str, str | None], old: Mapping[str, str | None], added: AddedHints) -> list[Operation]:

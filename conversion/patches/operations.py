@@ -39,6 +39,11 @@ def replace(path: str, value: object) -> Operation:
     return {"op": "replace", "path": path, "value": value}
 
 
+def set_value(path: str, current: object, value: object) -> Operation:
+    """Set a member that may be absent."""
+    return add(path, value) if current is None else replace(path, value)
+
+
 def append(path: str, current: Sequence[object] | None, values: Sequence[object]) -> list[Operation]:
     """Append to a list that may be absent."""
     if not values:

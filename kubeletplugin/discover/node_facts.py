@@ -96,14 +96,14 @@ class Catalogues:
         """
         if self._folder is None:
             return self._current
-        from policies.files import catalogues, folders
+        from policies.files import folders, reading
 
         look = folders.fingerprint(self._folder)
         if look == self._look:
             return self._current
         self._look = look
         try:
-            self._current = catalogues.read(folders.read_folder(self._folder))
+            self._current = reading.read_catalogue(folders.read_folder(self._folder))
         except folders.PolicyError as error:
             shown = [str(problem) for problem in error.problems[:_PROBLEMS_LOGGED]]
             extra = {"folder": str(self._folder), "problems": shown, "number": len(error.problems)}

@@ -177,8 +177,6 @@ def fingerprint(folder: Path) -> Fingerprint:
 LARGEST_KEPT: Final = 720 * 1024
 """Bytes, compressed. A ConfigMap has at most 1 MiB, in base64."""
 _FILE: Final = "policies.json.z"
-_LARGEST_TEXT: Final = 2 * LARGEST_FOLDER
-"""Bytes of the JSON: base64 takes a third more."""
 
 
 class KeepError(Exception):
@@ -251,7 +249,7 @@ def unpack(content: bytes) -> KeptSet:
     """
     try:
         stream = zlib.decompressobj()
-        text = stream.decompress(content, _LARGEST_TEXT)
+        text = stream.decompress(content, 2 * LARGEST_FOLDER)  # Base64 takes a third more.
         if stream.unconsumed_tail or not stream.eof:
             raise KeepError("it is too large or cut off")
         data: Any = json.loads(text)

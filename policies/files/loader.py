@@ -13,7 +13,7 @@ from kubecel.engine import CelEngine
 from neuron import names
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
-from policies.files import catalogues, claim_templates, reading
+from policies.files import claim_templates, reading
 from policies.files.api_types import DEFINITION, ApiTypes, Served, nothing_served
 from policies.files.cases import CaseTime
 from policies.files.folders import PolicyError, digest, read_folder
@@ -205,7 +205,7 @@ class _Assembly:
         conversions = self._conversions(reader.of(schema.ConversionPolicy))
         self.conversions = tuple(sorted(conversions, key=lambda rule: rule.spec.order))
         self.hints = self._ordered_hints(reader.of(schema.SchedulingHintPolicy))
-        self.catalogue, problems = catalogues.assemble(reader.of(schema.InstanceTypeCatalog))
+        self.catalogue, problems = reading.catalogue_of(reader.of(schema.InstanceTypeCatalog))
         self._problems += problems
         self._families(reader.of(schema.ConversionPolicy))
         self.templates = tuple(self._claim_template(*each) for each in reader.of(schema.ClaimTemplate))

@@ -1,4 +1,4 @@
-"""Implements the selector protocols of `checks.claims.device_index` with the CEL engine."""
+"""Implements the selector protocols of `checks.claims.device_index` with the CEL engine; makes contexts with it."""
 
 import dataclasses
 import functools
@@ -6,11 +6,14 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec import structs
 
 from checks.claims.device_index import (
     AttributeUse,
     CompiledSelector,
+    DeviceIndex,
     Lookup,
     SelectorError,
     SelectorRuntimeError,
@@ -20,6 +23,9 @@ from checks.claims.device_index import (
     SelectorTypeError,
     SelectorUnsupportedError,
 )
+from checks.claims.judging import ClaimContext
+from cluster.answers import ServerView
+from conversion.asks.conversion_context import ConversionOptions
 from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
 from kubecel.compile import Cel
@@ -40,7 +46,8 @@ from kubecel.errors import (
 from kubecel.library import semver
 from kubecel.syntax import nodes as syntax
 from neuron.findings import did_you_mean, short
-from neuron.hardware.device_shapes import Value, Version
+from neuron.hardware.device_shapes import Value, Version, catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.selectors.analysis import ConstantOperand, DeviceField, analyse, drivers
 from runtime.remembered import Remembered
 
@@ -283,3 +290,39 @@ def _steps(node: syntax.Node) -> Iterator[str]:
             steps = list(_steps(operand))
             if steps:
                 yield from (*steps, name)
+
+
+class ClaimPolicies(Protocol):
+    """What policies set for every claim: a claim does not name its policy."""
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether counts that cannot be connected are allowed."""
+
+    @property
+    def network_classes(self) -> frozenset[str]:
+        """DeviceClasses of EFA interfaces."""
+
+
+def claim_context(
+    options: ConversionOptions, catalogue: Catalogue, cluster: ServerView, policies: ClaimPolicies | None = None
+) -> ClaimContext:
+    """Build the context.
+
+    Args:
+        catalogue: instance types, completed by ResourceSlices.
+        policies: those in force; None without policies.
+    """
+    classes = cluster.device_classes()
+    context = ClaimContext(
+        catalogue,
+        DeviceIndex([*catalogue_shapes(catalogue), *cluster.device_shapes()], cluster.observations()),
+        DeviceSelectors(),
+        classes or {},
+        classes is not None,
+        options.device_class,
+        memory=ExpressionMemory(),
+    )
+    if policies is None:
+        return context
+    return structs.replace(context, unconnected=policies.unconnected, network_classes=policies.network_classes)

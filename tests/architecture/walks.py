@@ -17,10 +17,9 @@ from types import FrameType
 from typing import Any, Final
 
 import click
-from click.testing import CliRunner
 
-from commands.cli.main import main
 from tests.support.clusters import trainium
+from tests.support.invoking import invoke_offline
 from tests.support.packages import PACKAGES
 from webhook.edge import logs
 from webhook.edge.bodies import BodyReader
@@ -155,7 +154,7 @@ def command(*arguments: str, before: tuple[str, ...]) -> Walk:
     """A command. `before`: arguments of a first run, which imports the modules."""
 
     def run(given: tuple[str, ...]) -> None:
-        result = CliRunner().invoke(main, [*given], env={"KUBECONFIG": "/dev/null"})
+        result = invoke_offline(*given)
         assert result.exit_code == 0, result.output
 
     run(before)

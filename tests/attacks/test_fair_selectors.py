@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.attacks.arsenal import selecting
-from tests.attacks.victims import PATIENT, Victim, claim_review, victim
+from tests.attacks.victims import Victim, claim_review, victim
 from tests.support.loops import Loop
 from tests.support.serving import review
 from tests.support.timing import assert_below
@@ -66,7 +66,7 @@ def _first_selectors(server: Victim) -> list[float]:
     waits = []
     for number in range(REVIEWS):
         body = claims(f"{ATTRIBUTES}.cores == {10_000 + number}", namespace="neighbour")
-        reply, seconds = server.attack("/validate", body, PATIENT)
+        reply, seconds = server.attack("/validate", body)
         assert reply is not None
         assert reply.status == 200
         waits.append(seconds)
@@ -81,7 +81,7 @@ def test_selectors_of_one_object_share_one_second(
         server.attack("/validate", claims("true"))
         for attempt in range(2):
             body = claims(*(slow(f"{number}{attempt}") for number in range(32)))
-            reply, seconds = server.attack("/validate", body, PATIENT)
+            reply, seconds = server.attack("/validate", body)
             assert reply is not None
             assert reply.status == 200
             assert b"NEU603" in reply.body

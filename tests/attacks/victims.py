@@ -77,12 +77,12 @@ class Victim:
     def client(self, timeout: float = PATIENCE) -> Client:
         return Client(self.url, self.ca, timeout)
 
-    def attack(self, path: str, body: bytes, timeout: int = 10) -> tuple[Reply | None, float]:
-        """One review on a new connection: the answer or None, and its seconds. `timeout`: of the caller, in seconds."""
+    def attack(self, path: str, body: bytes) -> tuple[Reply | None, float]:
+        """One review on a new connection: the answer or None, and its seconds. The caller waits `PATIENT`."""
         started = time.perf_counter()
         try:
             with self.client() as client:
-                reply = client.review(body, f"{path}?timeout={timeout}s")
+                reply = client.review(body, f"{path}?timeout={PATIENT}s")
         except (OSError, http.client.HTTPException):
             return None, time.perf_counter() - started
         return reply, time.perf_counter() - started

@@ -66,7 +66,7 @@ def drop(name: str) -> Callable[[Path], None]:
     return lambda directory: (directory / name).unlink()
 
 
-def write(name: str, text: bytes) -> Callable[[Path], None]:
+def writing(name: str, text: bytes) -> Callable[[Path], None]:
     def change(directory: Path) -> None:
         (directory / name).write_bytes(text)
 
@@ -102,9 +102,9 @@ def make_directory(directory: Path) -> None:
 FAULTS = [
     pytest.param(drop("tls.key"), "tls.key did not exist", id="key-missing"),
     pytest.param(drop("ca.crt"), "ca.crt did not exist", id="ca-missing"),
-    pytest.param(write("tls.crt", b"junk"), "tls.crt is not a PEM certificate", id="certificate-junk"),
-    pytest.param(write("ca.crt", b""), "ca.crt is not a PEM certificate", id="ca-empty"),
-    pytest.param(write("tls.key", b"junk"), "tls.key is not a PEM private key", id="key-junk"),
+    pytest.param(writing("tls.crt", b"junk"), "tls.crt is not a PEM certificate", id="certificate-junk"),
+    pytest.param(writing("ca.crt", b""), "ca.crt is not a PEM certificate", id="ca-empty"),
+    pytest.param(writing("tls.key", b"junk"), "tls.key is not a PEM private key", id="key-junk"),
     pytest.param(encrypt, "tls.key is encrypted", id="key-encrypted"),
     pytest.param(swap("tls.key"), "tls.key does not belong to tls.crt", id="key-of-another"),
     pytest.param(swap("ca.crt"), "tls.crt was not signed by ca.crt", id="ca-of-another"),

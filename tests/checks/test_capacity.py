@@ -38,7 +38,7 @@ def shares(*selectors: str, config: Any = (), count: int | None = 1, name: str =
     return claim(request("neurons", count, *selectors, capacity=capacity, **fields), config=config)
 
 
-def cluster(*, cores: int = 2) -> ClaimContext:
+def inf2_cluster(*, cores: int = 2) -> ClaimContext:
     """A cluster of inf2.48xlarge nodes."""
     return world([published(INF2, 12, cores=cores, capacity={} if cores else {"neuroncores": "2"})])
 
@@ -109,21 +109,22 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str, str]] = {
         " devices of which the driver's setting share_cores allows it.",
     ),
     "a share where the cluster does not share": (
-        shares(on(INF2), of="1"), cluster(cores=0), "warning", CORES, "NEU539: devices of inf2.48xlarge are not shared",
+        shares(on(INF2), of="1"), inf2_cluster(cores=0), "warning", CORES,
+        "NEU539: devices of inf2.48xlarge are not shared",
     ),
     "All of shared devices": (
-        claim(request("neurons", None, on(INF2), mode="All")), cluster(), "warning", MODE,
+        claim(request("neurons", None, on(INF2), mode="All")), inf2_cluster(), "warning", MODE,
         "NEU536: allocationMode All leaves out devices of inf2.48xlarge that are in use, because they are shared."
         " Write allocationMode: ExactCount with count: 12 to get all of them or none, or have sharing switched off for"
         " these nodes (their label neuron.aws.com/share-cores: off).",
     ),
     "adminAccess to shared devices": (
-        claim(request("neurons", None, on(INF2), mode="All", adminAccess=True)), cluster(), "warning", ADMIN,
+        claim(request("neurons", None, on(INF2), mode="All", adminAccess=True)), inf2_cluster(), "warning", ADMIN,
         "NEU537: adminAccess fails on a shared device of inf2.48xlarge that is used up, unless it consumes nothing. Add"
         ' capacity: {requests: {neuroncores: "0"}}.',
     ),
     "adminAccess that consumes": (
-        shares(on(INF2), of="1", adminAccess=True), cluster(), "warning", ADMIN, "NEU537: adminAccess fails",
+        shares(on(INF2), of="1", adminAccess=True), inf2_cluster(), "warning", ADMIN, "NEU537: adminAccess fails",
     ),
     "adminAccess to shared and other devices": (
         claim(request("neurons", None, mode="All", adminAccess=True)),
@@ -142,8 +143,8 @@ FOUND: dict[str, tuple[Any, ClaimContext | None, str, str, str]] = {
 
 FINE: dict[str, tuple[Any, ClaimContext | None]] = {
     "a core": (shares(on(INF2), of="1"), None),
-    "a core, in a cluster": (shares(on(INF2), of=1), cluster()),
-    "all cores": (shares(on(INF2), of="2"), cluster()),
+    "a core, in a cluster": (shares(on(INF2), of=1), inf2_cluster()),
+    "all cores": (shares(on(INF2), of="2"), inf2_cluster()),
     "a logical core": (shares(on(SMALL_TRN2), of="2"), None),
     "a core at logical NeuronCore 1": (shares(on(SMALL_TRN2), of="1", config=[opaque(lnc(1))]), None),
     "a whole device that is not shared": (shares(on(TRN1), of="2"), None),
@@ -157,15 +158,18 @@ FINE: dict[str, tuple[Any, ClaimContext | None]] = {
         ),
         None,
     ),
-    "All of devices that are not shared": (claim(request("neurons", None, on(INF2), mode="All")), cluster(cores=0)),
+    "All of devices that are not shared": (
+        claim(request("neurons", None, on(INF2), mode="All")),
+        inf2_cluster(cores=0),
+    ),
     "All of nodes with one device": (
         claim(request("neurons", None, on("inf2.xlarge"), mode="All")),
         world([published("inf2.xlarge", 1, cores=2)]),
     ),
-    "a monitor": (shares(on(INF2), of="0", count=None, mode="All", adminAccess=True), cluster()),
+    "a monitor": (shares(on(INF2), of="0", count=None, mode="All", adminAccess=True), inf2_cluster()),
     "a monitor of devices that are not shared": (
         claim(request("neurons", None, on(INF2), mode="All", adminAccess=True)),
-        cluster(cores=0),
+        inf2_cluster(cores=0),
     ),
     "a whole node": (claim(request("neurons", 1, on(TRN2U), WHOLE_NODE)), None),
 }

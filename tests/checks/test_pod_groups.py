@@ -15,11 +15,11 @@ def group(*claims: Any) -> dict[str, Any]:
     return {"spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": list(claims)}}
 
 
-def workload(*claims: Any) -> dict[str, Any]:
+def groups_workload(*claims: Any) -> dict[str, Any]:
     return {"spec": {"podGroupTemplates": [{"name": "a"}, {"name": "b", "resourceClaims": list(claims)}]}}
 
 
-def claim(path: str = "spec.resourceClaims[0]", **fields: str) -> GroupClaim:
+def group_claim(path: str = "spec.resourceClaims[0]", **fields: str) -> GroupClaim:
     return GroupClaim.read({"name": "neuron", **fields}, path)
 
 
@@ -65,7 +65,9 @@ def claim(path: str = "spec.resourceClaims[0]", **fields: str) -> GroupClaim:
 def test_the_form_of_claims_is_checked(claims: list[Any], found: list[str]) -> None:
     assert [f"{each.path}: {each.message}" for each in check_claims("PodGroup", group(*claims))] == found
     of_templates = [each.replace("spec.", "spec.podGroupTemplates[1].", 1) for each in found]
-    assert [f"{each.path}: {each.message}" for each in check_claims("Workload", workload(*claims))] == of_templates
+    assert [
+        f"{each.path}: {each.message}" for each in check_claims("Workload", groups_workload(*claims))
+    ] == of_templates
     assert {each.code for each in check_claims("PodGroup", group(*claims))} <= {"NEU712"}
 
 
@@ -83,7 +85,7 @@ def test_claims_and_templates_that_do_not_exist_are_warnings() -> None:
         "warning spec.resourceClaims[1].resourceClaimName: NEU706: ResourceClaim shared does not exist in this"
         " namespace. The pods of the PodGroup wait until it does: create it.",
     ]
-    [of_workload, _] = check_missing("Workload", workload(TEMPLATE, CLAIM), missing)
+    [of_workload, _] = check_missing("Workload", groups_workload(TEMPLATE, CLAIM), missing)
     assert of_workload.fix == "PodGroups of this Workload wait until it does: create it."
     assert not [*check_missing("PodGroup", group(TEMPLATE, CLAIM), {("ResourceClaim", "four")})]
 
@@ -91,24 +93,24 @@ def test_claims_and_templates_that_do_not_exist_are_warnings() -> None:
 @pytest.mark.parametrize(
     ("own", "made", "code"),
     [
-        pytest.param([claim(resourceClaimTemplateName="four")], [], "", id="shared by the user"),
-        pytest.param([claim(resourceClaimTemplateName="eight")], [], "NEU713", id="another template"),
-        pytest.param([claim(resourceClaimName="four")], [], "NEU713", id="a claim instead of a template"),
+        pytest.param([group_claim(resourceClaimTemplateName="four")], [], "", id="shared by the user"),
+        pytest.param([group_claim(resourceClaimTemplateName="eight")], [], "NEU713", id="another template"),
+        pytest.param([group_claim(resourceClaimName="four")], [], "NEU713", id="a claim instead of a template"),
         pytest.param([GroupClaim("", "mine", (("ResourceClaimTemplate", "eight"),))], [], "", id="another name"),
-        pytest.param([claim()], [], "", id="refers to nothing"),
-        pytest.param([], [claim("spec", resourceClaimTemplateName="four")], "NEU714", id="shared by conversion"),
-        pytest.param([], [claim("spec", resourceClaimTemplateName="eight")], "", id="its own by conversion"),
+        pytest.param([group_claim()], [], "", id="refers to nothing"),
+        pytest.param([], [group_claim("spec", resourceClaimTemplateName="four")], "NEU714", id="shared by conversion"),
+        pytest.param([], [group_claim("spec", resourceClaimTemplateName="eight")], "", id="its own by conversion"),
     ],
 )
 def test_a_pod_is_compared_with_its_group(own: list[GroupClaim], made: list[GroupClaim], code: str) -> None:
-    shared = [claim(resourceClaimTemplateName="four")]
+    shared = [group_claim(resourceClaimTemplateName="four")]
     found = [*check_member("gang", shared, own, made)]
     assert [each.code for each in found] == ([code] if code else [])
 
 
 def test_the_findings_name_both_objects() -> None:
-    shared = [claim(resourceClaimTemplateName="four")]
-    [differs] = check_member("gang", shared, [claim(resourceClaimName="mine")])
+    shared = [group_claim(resourceClaimTemplateName="four")]
+    [differs] = check_member("gang", shared, [group_claim(resourceClaimName="mine")])
     assert str(differs) == (
         "NEU713: claim 'neuron' of the pod is ResourceClaim mine, and claim 'neuron' of PodGroup gang is"
         " ResourceClaimTemplate four: the pod does not share the claim of its group. Refer to the same object to share"

@@ -10,7 +10,7 @@ from neuron.api.ultraservers import template_of
 NODE = {"nodeId": 0, "nodeName": "n0", "linkStatusHorizontal": "up", "linkStatusVertical": "up"}
 
 
-def workload(without: str = "", version: str = "v1beta1", **spec: Any) -> dict[str, Any]:
+def ultraserver_workload(without: str = "", version: str = "v1beta1", **spec: Any) -> dict[str, Any]:
     fields = {"instanceType": "trn3-dev0.48xlarge", "topologySize": 4, "serverCount": 2, **spec}
     fields.pop(without, None)
     kind = "NeuronUltraServerWorkload"
@@ -19,51 +19,63 @@ def workload(without: str = "", version: str = "v1beta1", **spec: Any) -> dict[s
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_workload_as_documented_has_no_findings(size: int) -> None:
-    whole = workload(
+    whole = ultraserver_workload(
         topologySize=size,
         allocationPolicy={"failureStrategy": "MigrateAffected"},
         resourceClaimTemplate={"name": "train-rct"},
         config={"logicalNeuronCore": 1},
     )
-    assert not [*check_workload(whole), *check_workload(workload())]
+    assert not [*check_workload(whole), *check_workload(ultraserver_workload())]
 
 
 @pytest.mark.parametrize(
     ("item", "found"),
     [
-        (workload(topologySize=3), "error spec.topologySize: topologySize is 3, an integer, not 1, 2 or 4."),
-        (workload(topologySize=True), "error spec.topologySize: topologySize is true, a boolean, not 1, 2 or 4."),
-        (workload(topologySize="4"), "error spec.topologySize: topologySize is '4', a string, not 1, 2 or 4."),
-        (workload(serverCount=0), "error spec.serverCount: serverCount is 0, an integer, not a number from 1 on."),
-        (workload("instanceType"), "error spec.instanceType: instanceType is missing."),
-        (workload(instanceType=""), "error spec.instanceType: instanceType is '', a string, not a name."),
         (
-            workload(config={"logicalNeuronCore": 3}),
+            ultraserver_workload(topologySize=3),
+            "error spec.topologySize: topologySize is 3, an integer, not 1, 2 or 4.",
+        ),
+        (
+            ultraserver_workload(topologySize=True),
+            "error spec.topologySize: topologySize is true, a boolean, not 1, 2 or 4.",
+        ),
+        (
+            ultraserver_workload(topologySize="4"),
+            "error spec.topologySize: topologySize is '4', a string, not 1, 2 or 4.",
+        ),
+        (
+            ultraserver_workload(serverCount=0),
+            "error spec.serverCount: serverCount is 0, an integer, not a number from 1 on.",
+        ),
+        (ultraserver_workload("instanceType"), "error spec.instanceType: instanceType is missing."),
+        (ultraserver_workload(instanceType=""), "error spec.instanceType: instanceType is '', a string, not a name."),
+        (
+            ultraserver_workload(config={"logicalNeuronCore": 3}),
             "error spec.config.logicalNeuronCore: logicalNeuronCore is 3, an integer, not 1 or 2.",
         ),
         (
-            workload(config={"logicalNeuronCores": 1}),
+            ultraserver_workload(config={"logicalNeuronCores": 1}),
             "error spec.config.logicalNeuronCores: config has no field 'logicalNeuronCores'. Did you mean"
             " 'logicalNeuronCore'?",
         ),
         (
-            workload(allocationPolicy={"failureStrategy": "restartAll"}),
+            ultraserver_workload(allocationPolicy={"failureStrategy": "restartAll"}),
             "error spec.allocationPolicy.failureStrategy: failureStrategy is 'restartAll', a string, not NoOp,"
             " RestartAll or MigrateAffected. Did you mean 'RestartAll'?",
         ),
         (
-            workload(allocationPolicy={"failureStrategy": ["NoOp"]}),
+            ultraserver_workload(allocationPolicy={"failureStrategy": ["NoOp"]}),
             "error spec.allocationPolicy.failureStrategy: failureStrategy is a list, not NoOp, RestartAll or"
             " MigrateAffected.",
         ),
         (
-            workload(allocationPolicy={"failureStrategy": "ReplaceAffected"}),
+            ultraserver_workload(allocationPolicy={"failureStrategy": "ReplaceAffected"}),
             "warning spec.allocationPolicy.failureStrategy: failureStrategy ReplaceAffected is of AWS's documentation;"
             " the operator calls it MigrateAffected.",
         ),
-        (workload(resourceClaimTemplate={}), "error spec.resourceClaimTemplate.name: name is missing."),
+        (ultraserver_workload(resourceClaimTemplate={}), "error spec.resourceClaimTemplate.name: name is missing."),
         (
-            workload(version="v1"),
+            ultraserver_workload(version="v1"),
             "warning apiVersion: AWS's UltraServer operator serves NeuronUltraServerWorkload as"
             " neuron.aws.com/v1beta1, not 'neuron.aws.com/v1'.",
         ),
@@ -96,5 +108,5 @@ def test_an_ultraserver_is_checked(node: Any, paths: list[str]) -> None:
 
 
 def test_the_template_has_the_name_of_the_workload_by_default() -> None:
-    assert template_of(workload()) == "train"
-    assert template_of(workload(resourceClaimTemplate={"name": "rct"})) == "rct"
+    assert template_of(ultraserver_workload()) == "train"
+    assert template_of(ultraserver_workload(resourceClaimTemplate={"name": "rct"})) == "rct"

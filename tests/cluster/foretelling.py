@@ -10,8 +10,8 @@ from typing import Any, Final
 from commands.devices.allocator_inputs import PodClaim, Selects, read_demand, result_of
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot
+from commands.explain.explanation import Block, NodeVerdict
 from commands.explain.placement import place
-from commands.explain.verdicts import Block, NodeVerdict
 from neuron.allocator.search import AllocatorResult
 from neuron.api.claim_reader import claim_spec, read_class
 from neuron.api.claim_specs import ClassSpec

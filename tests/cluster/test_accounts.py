@@ -131,7 +131,7 @@ def clients(plane: ControlPlane) -> Iterator[dict[str, Client]]:
         client.http.close()
 
 
-def told(plane: ControlPlane, client: Client, request: Request) -> str:
+def api_refusal(plane: ControlPlane, client: Client, request: Request) -> str:
     """The API server's refusal; empty: the request was allowed. Nothing is left of it."""
     admin: Api = plane.admin
     request = dataclasses.replace(request, old=lasting(admin, request.old), body=lasting(admin, request.body))
@@ -174,7 +174,7 @@ def in_force(plane: ControlPlane, clients: dict[str, Client]) -> None:
         if request.said and not request.rbac:
             eventually(
                 f"the policy about {request.name}",
-                lambda request=request: told(plane, clients[request.account], request),  # type: ignore[misc]
+                lambda request=request: api_refusal(plane, clients[request.account], request),  # type: ignore[misc]
                 timeout=60,
             )
 
@@ -192,7 +192,7 @@ def in_force(plane: ControlPlane, clients: dict[str, Client]) -> None:
 def test_a_token_writes_only_what_its_program_writes(
     plane: ControlPlane, clients: dict[str, Client], request_: Request
 ) -> None:
-    said = told(plane, clients[request_.account], request_)
+    said = api_refusal(plane, clients[request_.account], request_)
     if request_.rbac:
         assert "is forbidden: User" in said
     elif request_.said:

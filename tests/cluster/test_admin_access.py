@@ -36,7 +36,7 @@ def admin_claim(version: str = "v1", device_class: str = DRIVER) -> Object:
     }
 
 
-def template(version: str) -> Object:
+def admin_template(version: str) -> Object:
     claim = admin_claim(version)
     return {**claim, "kind": "ResourceClaimTemplate", "spec": {"spec": claim["spec"]}}
 
@@ -106,7 +106,7 @@ def in_force(api: Api, kubectl: Kubectl) -> Iterator[None]:
         kubectl.must("delete", each["kind"], each["metadata"]["name"])
 
 
-def refused(result: Result) -> str:
+def error_of(result: Result) -> str:
     assert not result.ok, result.stdout
     return " ".join(result.stderr.split())
 
@@ -132,18 +132,18 @@ def test_the_driver_refuses_admin_access_elsewhere(
 @pytest.mark.usefixtures("in_force")
 def test_a_tenant_gets_no_admin_access(kubectl: Kubectl, namespace: str, tenant: str) -> None:
     patch = f'{{"metadata": {{"labels": {{"{LABEL}": "true"}}}}}}'
-    told = refused(kubectl.run("label", "namespace", namespace, f"{LABEL}=true", tenant))
+    told = error_of(kubectl.run("label", "namespace", namespace, f"{LABEL}=true", tenant))
     assert f"user {TENANT} may not set the label {LABEL} of namespace {namespace}" in told
     merged = ("patch", "namespace", namespace, "--type=merge", f"--patch={patch}", tenant)
-    assert "may not set the label" in refused(kubectl.run(*merged))
-    assert "may not set the label" in refused(kubectl.run(*merged, "--subresource=status"))
+    assert "may not set the label" in error_of(kubectl.run(*merged))
+    assert "may not set the label" in error_of(kubectl.run(*merged, "--subresource=status"))
     kubectl.must("label", "namespace", namespace, "team=a", tenant)
     # An administrator may set it, for the driver of other devices. Then claims for Neuron devices are still denied.
     kubectl.must("label", "namespace", namespace, f"{LABEL}=true")
     kubectl.must("label", "namespace", namespace, "team=b", "--overwrite", tenant)
     for version in ("v1", "v1beta2", "v1beta1"):
-        for each in (admin_claim(version), template(version)):
-            told = refused(kubectl.feed("create", each, flags=(tenant,)))
+        for each in (admin_claim(version), admin_template(version)):
+            told = error_of(kubectl.feed("create", each, flags=(tenant,)))
             assert f"{DENIED} in namespace {namespace}" in told
     created = kubectl.feed("create", admin_claim(device_class=OTHER), flags=(tenant,))
     assert created.ok, created.stderr

@@ -48,17 +48,17 @@ def installed(control_plane: ControlPlane, installed_webhook: Webhook) -> Iterat
         entry["clientConfig"] = {"url": f"https://127.0.0.1:{installed_webhook.port}/validate", "caBundle": bundle}
     api = control_plane.admin
     api.create(made)
-    eventually("the API server to call the webhook", lambda: refused(api, "default", seventeen()))
+    eventually("the API server to call the webhook", lambda: is_refused(api, "default", seventeen()))
     yield
     api.delete("ValidatingWebhookConfiguration", made["metadata"]["name"])
 
 
 def seventeen() -> Object:
     """More devices than any node has."""
-    return claim("seventeen", [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 1700}}])
+    return named_claim("seventeen", [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 1700}}])
 
 
-def refused(api: Api, namespace: str, manifest: Object) -> bool:
+def is_refused(api: Api, namespace: str, manifest: Object) -> bool:
     try:
         api.create(manifest, namespace, dry_run=True)
     except ApiError:
@@ -187,7 +187,7 @@ def tenant(control_plane: ControlPlane, namespace: str) -> Iterator[Api]:
     api.close()
 
 
-def claim(name: str, requests: list[Object], **devices: Any) -> Object:
+def named_claim(name: str, requests: list[Object], **devices: Any) -> Object:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -219,7 +219,7 @@ def answer(api: Api, manifest: Object, namespace: str) -> str:
 def test_a_claim_with_counts_of_every_power_of_two_is_answered(tenant: Api, namespace: str, most: int) -> None:
     requests = [asking(count=2**number, name=f"r{number}") for number in range(min(most, 31))]
     constraints = [{"requests": [each["name"] for each in requests], "matchAttribute": "neuron.aws.com/instanceType"}]
-    said = answer(tenant, claim("sums", requests, constraints=constraints), namespace)
+    said = answer(tenant, named_claim("sums", requests, constraints=constraints), namespace)
     assert "NEU5" in said
 
 
@@ -244,7 +244,7 @@ EXPRESSIONS: dict[str, str] = {
 @pytest.mark.parametrize("many", [1, 32])
 def test_a_claim_with_costly_expressions_is_answered(tenant: Api, namespace: str, expression: str, many: int) -> None:
     requests = [asking(expression, name=f"r{number}") for number in range(many)]
-    answer(tenant, claim("costly", requests), namespace)
+    answer(tenant, named_claim("costly", requests), namespace)
 
 
 def test_many_different_claims_at_once_are_answered(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:
@@ -258,7 +258,9 @@ def test_many_different_claims_at_once_are_answered(control_plane: ControlPlane,
         with contextlib.closing(api):
             for each in range(5):
                 answer(
-                    api, claim("costly", [asking(f"{EXPRESSIONS['loops']} && {number * 10 + each} >= 0")]), namespace
+                    api,
+                    named_claim("costly", [asking(f"{EXPRESSIONS['loops']} && {number * 10 + each} >= 0")]),
+                    namespace,
                 )
 
     del tenant
@@ -326,7 +328,7 @@ def store_unseen(api: Api, webhook: Webhook, body: bytes, namespace: str) -> Non
     finally:
         for kind, entries in stored.items():
             api.merge(kind, "neuron-dra", {"webhooks": entries})
-        eventually("the API server to call the webhook again", lambda: refused(api, namespace, seventeen()))
+        eventually("the API server to call the webhook again", lambda: is_refused(api, namespace, seventeen()))
     assert webhook.running
 
 

@@ -467,7 +467,7 @@ def driver_token(plane: ControlPlane, admin: Api, helm: Helm, nodes: None) -> It
     canary = resource_slice("node-2", "trn2.48xlarge")
     eventually(
         "the policy to be in force",
-        lambda: refusal(plane, token, "create", canary, "--dry-run=server"),
+        lambda: write_error(plane, token, "create", canary, "--dry-run=server"),
         timeout=60,
     )
     yield token
@@ -492,14 +492,14 @@ def bound_to(admin: Api, node: str) -> str:
     return ""
 
 
-def refusal(plane: ControlPlane, token: str, verb: str, obj: Object, *flags: str) -> str:
+def write_error(plane: ControlPlane, token: str, verb: str, obj: Object, *flags: str) -> str:
     """kubectl's error when the driver's token writes an object; empty: the write was allowed."""
     kubectl = plane.kubectl(plane.token_kubeconfig("driver", token))
     result = kubectl.feed(verb, obj, flags=flags)
     return "" if result.ok else result.stderr
 
 
-def changed(obj: Object, **spec: Any) -> Object:
+def with_spec(obj: Object, **spec: Any) -> Object:
     made = copy.deepcopy(obj)
     made["spec"] |= spec
     return made
@@ -511,20 +511,22 @@ def test_the_drivers_token_writes_slices_of_its_own_node_and_driver_only(
     own, other = (resource_slice(node, "trn2.48xlarge") for node in ("node-1", "node-2"))
     admin.create(other)
     try:
-        assert refusal(plane, driver_token, "create", own) == ""
+        assert write_error(plane, driver_token, "create", own) == ""
         said = "the Neuron DRA driver on node node-1 may not write ResourceSlices of node node-2"
         for verb in ("delete", "replace"):
-            assert said in refusal(plane, driver_token, verb, other)
-        everywhere = changed(own, allNodes=True)
+            assert said in write_error(plane, driver_token, verb, other)
+        everywhere = with_spec(own, allNodes=True)
         del everywhere["spec"]["nodeName"]
         everywhere["metadata"]["name"] = "everywhere"
-        assert "may not write ResourceSlices of no single node" in refusal(plane, driver_token, "create", everywhere)
-        foreign = changed(own, driver="gpu.example.com")
+        assert "may not write ResourceSlices of no single node" in write_error(
+            plane, driver_token, "create", everywhere
+        )
+        foreign = with_spec(own, driver="gpu.example.com")
         foreign["metadata"]["name"] = "foreign"
-        assert "of the driver neuron.aws.com only" in refusal(plane, driver_token, "create", foreign)
+        assert "of the driver neuron.aws.com only" in write_error(plane, driver_token, "create", foreign)
         unbound = plane.kubectl().within(NAMESPACE).must("create", "token", PLUGIN).stdout.strip()
-        assert "the token of the Neuron DRA driver names no node" in refusal(plane, unbound, "delete", own)
-        assert refusal(plane, driver_token, "delete", own) == ""
+        assert "the token of the Neuron DRA driver names no node" in write_error(plane, unbound, "delete", own)
+        assert write_error(plane, driver_token, "delete", own) == ""
     finally:
         for each in (own, other):
             admin.delete("ResourceSlice", each["metadata"]["name"])

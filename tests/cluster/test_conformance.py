@@ -149,7 +149,7 @@ NEEDING = {"monitoring-daemonset": ("taints", "shares")}
 )
 def test_converted_manifests_and_examples_are_taken(api: Api, namespace: str, path: Path) -> None:
     api.merge("Namespace", namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
-    for each in objects.converted(path):
+    for each in objects.objects_of(path):
         if is_known(each) and each["kind"] != "Namespace":
             taken(api, each, namespace)
 

@@ -40,7 +40,7 @@ STREAMS = {
 }
 
 
-def converted(text: bytes, output: str) -> tuple[str, str]:
+def convert_output(text: bytes, output: str) -> tuple[str, str]:
     """The output of `convert`, and its messages."""
     command = [sys.executable, "-m", "commands", "convert", "-f", "-", "-o", output]
     done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, check=True)
@@ -48,12 +48,12 @@ def converted(text: bytes, output: str) -> tuple[str, str]:
 
 
 def convert(text: bytes, output: str) -> str:
-    return converted(text, output)[0]
+    return convert_output(text, output)[0]
 
 
 def assert_taken(kubectl: Kubectl, text: bytes) -> None:
     for output in ("yaml", "json"):
-        printed, said = converted(text, output)
+        printed, said = convert_output(text, output)
         for flags in ((), ("--server-side",)):
             asked = ("apply", "--dry-run=server", "--validate=strict", *flags, "-f", "-")
             if flags and "NEU209" in said:

@@ -183,7 +183,7 @@ def foreign_claim(api: Api, namespace: str, kubelet: Kubelet) -> Iterator[str]:
     eventually("the claim to be gone", lambda: api.find("ResourceClaim", "mixed", namespace) is None)
 
 
-def refusal(address: str, credentials: Path, *patch: Object) -> str:
+def patch_error(address: str, credentials: Path, *patch: Object) -> str:
     """The API server's message for a JSON patch in a dry run; empty: it would be applied."""
     config = yaml.safe_load(credentials.read_text())
     server, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
@@ -208,11 +208,11 @@ def test_the_drivers_token_writes_only_its_own_entries(
     control_plane: ControlPlane, foreign_claim: str, account: Path
 ) -> None:
     address = foreign_claim
-    assert refusal(address, account, note(0)) == ""
-    assert 'changing status.devices requires resource="resourceclaims/driver"' in refusal(address, account, note(2))
-    assert 'requires resource="resourceclaims/binding"' in refusal(address, account, UNRESERVED)
+    assert patch_error(address, account, note(0)) == ""
+    assert 'changing status.devices requires resource="resourceclaims/driver"' in patch_error(address, account, note(2))
+    assert 'requires resource="resourceclaims/binding"' in patch_error(address, account, UNRESERVED)
     unbound = control_plane.kubectl().within(NAMESPACE).must("create", "token", ACCOUNT).stdout.strip()
-    assert "arbitrary-node:patch" in refusal(address, control_plane.token_kubeconfig("unbound", unbound), note(0))
+    assert "arbitrary-node:patch" in patch_error(address, control_plane.token_kubeconfig("unbound", unbound), note(0))
 
 
 def test_the_admission_policy_checks_status_writes_that_the_api_server_does_not_check(
@@ -237,14 +237,14 @@ def test_the_admission_policy_checks_status_writes_that_the_api_server_does_not_
     address = foreign_claim
     try:
         said = "may write status.devices of a ResourceClaim only for its own devices of that node"
-        eventually("the policy to be in force", lambda: said in refusal(address, account, note(2)), timeout=60)
-        assert f"the Neuron DRA driver on node {kubelet.node} {said}" in refusal(address, account, note(1))
-        assert "may not change the reservations" in refusal(address, account, UNRESERVED)
+        eventually("the policy to be in force", lambda: said in patch_error(address, account, note(2)), timeout=60)
+        assert f"the Neuron DRA driver on node {kubelet.node} {said}" in patch_error(address, account, note(1))
+        assert "may not change the reservations" in patch_error(address, account, UNRESERVED)
         forgotten: Object = {"op": "remove", "path": "/status/allocation"}
-        assert "may not change the allocation" in refusal(address, account, UNRESERVED, forgotten)
+        assert "may not change the allocation" in patch_error(address, account, UNRESERVED, forgotten)
         unbound = control_plane.kubectl().within(NAMESPACE).must("create", "token", ACCOUNT).stdout.strip()
-        assert "names no node" in refusal(address, control_plane.token_kubeconfig("unbound", unbound), note(0))
-        assert refusal(address, account, note(0)) == ""
+        assert "names no node" in patch_error(address, control_plane.token_kubeconfig("unbound", unbound), note(0))
+        assert patch_error(address, account, note(0)) == ""
     finally:
         for each in (role, binding):
             api.delete(each["kind"], name)

@@ -130,7 +130,7 @@ def admin(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -
         made.remove()
 
 
-def refused(admin: Admin) -> bool:
+def is_pod_refused(admin: Admin) -> bool:
     """Whether a Neuron pod is refused because no replica answers."""
     urgent = json.dumps(pod("urgent", container(neuron=1)))
     done = admin.plane.kubectl().run("create", "--dry-run=server", "--namespace=default", "-f", "-", stdin=urgent)
@@ -151,14 +151,14 @@ def test_calls_fail_open_and_back(admin: Admin, values: Any) -> None:
     admin.install(values)
     before = admin.failure_policies()
     assert set(before.values()) == {"Fail", "Ignore"}
-    eventually("the webhook to be called", lambda: refused(admin))
+    eventually("the webhook to be called", lambda: is_pod_refused(admin))
     do, back = SECTION.parts[FAIL_OPEN]
     admin.run(do)
     assert set(admin.failure_policies().values()) == {"Ignore"}
-    eventually("the pod to be admitted", lambda: not refused(admin))
+    eventually("the pod to be admitted", lambda: not is_pod_refused(admin))
     admin.run(back)
     assert admin.failure_policies() == before
-    eventually("the webhook to be called", lambda: refused(admin))
+    eventually("the webhook to be called", lambda: is_pod_refused(admin))
     assert not any("emergency" in each for each in admin.managers())
     admin.upgrade({})
     assert admin.failure_policies() == before
@@ -168,11 +168,11 @@ def test_calls_fail_open_and_back(admin: Admin, values: Any) -> None:
 def test_removed_configurations_come_back(admin: Admin) -> None:
     admin.install({})
     before = admin.failure_policies()
-    eventually("the webhook to be called", lambda: refused(admin))
+    eventually("the webhook to be called", lambda: is_pod_refused(admin))
     do, back = SECTION.parts[REMOVE]
     admin.run(do)
     assert admin.failure_policies() == {}
-    eventually("the pod to be admitted", lambda: not refused(admin))
+    eventually("the pod to be admitted", lambda: not is_pod_refused(admin))
     admin.run(back)
     assert admin.failure_policies() == before
     later_upgrades_work(admin)

@@ -20,7 +20,7 @@ ENRICHED = "neuron.aws.com/enriched"
 TEMPLATE = "ResourceClaimTemplate"
 
 
-def template(name: str, *counts: int, annotations: dict[str, str] | None = None) -> Object:
+def template_to_enrich(name: str, *counts: int, annotations: dict[str, str] | None = None) -> Object:
     """Without defaults, as a program sends it."""
     requests: list[Any] = [
         {"name": f"gpu-{number}", "exactly": {"deviceClassName": "neuron.aws.com", "count": count}}
@@ -40,7 +40,7 @@ def claiming(name: str, of: str) -> Object:
 def one_in_use(api: Api, namespace: str, fleet: Fleet) -> None:
     """A trn2 node on which device 0 is in use: the first four free devices are not connected."""
     fleet.add("trn2.48xlarge")
-    api.create(template("one", 1, annotations={}), namespace)
+    api.create(template_to_enrich("one", 1, annotations={}), namespace)
     api.create(claiming("first", "one"), namespace)
     assert scheduled_devices(api, namespace, "first") == [0]
 
@@ -48,11 +48,11 @@ def one_in_use(api: Api, namespace: str, fleet: Fleet) -> None:
 @pytest.mark.usefixtures("webhook", "one_in_use")
 @pytest.mark.parametrize("counts", [(4,), (1, 1, 1, 1)], ids=["one request", "one by one"])
 def test_the_devices_of_an_enriched_template_are_connected(api: Api, namespace: str, counts: tuple[int, ...]) -> None:
-    api.create(template("plain", *counts, annotations={}), namespace)
+    api.create(template_to_enrich("plain", *counts, annotations={}), namespace)
     api.create(claiming("loose", "plain"), namespace)
     assert scheduled_devices(api, namespace, "loose") == [1, 2, 3, 4]
     api.delete("Pod", "loose", namespace, force=True)
-    stored = api.create(template("generated", *counts), namespace).body
+    stored = api.create(template_to_enrich("generated", *counts), namespace).body
     assert ENRICHED in stored["metadata"]["annotations"]
     api.create(claiming("user", "generated"), namespace)
     assert scheduled_devices(api, namespace, "user") in ([4, 5, 6, 7], [8, 9, 10, 11])
@@ -62,21 +62,21 @@ def test_a_program_may_write_an_enriched_template_again(
     api: Api, namespace: str, webhook: Webhook, kubectl: Kubectl
 ) -> None:
     assert webhook.running
-    stored = api.create(template("t", 4), namespace).body
+    stored = api.create(template_to_enrich("t", 4), namespace).body
     assert stored["spec"]["spec"]["devices"]["constraints"]
-    again = template("t", 4)
+    again = template_to_enrich("t", 4)
     again["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates/t"
     assert api.request("PUT", path, json=again).body["spec"] == stored["spec"]
-    assert kubectl.feed("apply", template("t", 4)).ok
+    assert kubectl.feed("apply", template_to_enrich("t", 4)).ok
     assert api.get(TEMPLATE, "t", namespace)["spec"] == stored["spec"]
     with pytest.raises(ApiError, match="immutable"):
-        api.request("PUT", path, json=template("t", 8))
+        api.request("PUT", path, json=template_to_enrich("t", 8))
 
 
 def test_claims_that_kubernetes_makes_are_not_sent(api: Api, namespace: str, webhook: Webhook, fleet: Fleet) -> None:
     fleet.add("trn2.48xlarge")
-    api.create(template("t", 4), namespace)
+    api.create(template_to_enrich("t", 4), namespace)
     before = webhook.reviews()
     api.create(claiming("user", "t"), namespace)
     assert scheduled_devices(api, namespace, "user")
@@ -95,7 +95,7 @@ def test_admin_access_sees_shared_devices_that_are_used_up(
     whole = fleet.add_publishing("trn2.48xlarge", slices(Hardware("trn2.48xlarge", Line(16, wraps=False), 8)))
     nodes = {shared: 6, whole: 16}
     for node, count in nodes.items():
-        api.create(template(f"of-{node}", count, annotations={}), namespace)
+        api.create(template_to_enrich(f"of-{node}", count, annotations={}), namespace)
         user = claiming(f"user-{node}", f"of-{node}")
         user["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
         api.create(user, namespace)
@@ -103,7 +103,7 @@ def test_admin_access_sees_shared_devices_that_are_used_up(
 
     def looking(name: str) -> Object:
         fields = {"deviceClassName": "neuron.aws.com", "allocationMode": "All", "adminAccess": True}
-        found = template(name, annotations={})
+        found = template_to_enrich(name, annotations={})
         found["spec"]["spec"]["devices"]["requests"] = [{"name": "all", "exactly": fields}]
         return found
 
@@ -130,7 +130,7 @@ def test_admin_access_sees_shared_devices_that_are_used_up(
 
 def _with_parameter(number: str) -> str:
     """The text of a template with a number in the config of another driver."""
-    made = template("numbers", 4)
+    made = template_to_enrich("numbers", 4)
     opaque = {"driver": "other.example.com", "parameters": {"a": "NUMBER"}}
     devices = made["spec"]["spec"]["devices"]
     devices["requests"].append({"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}})

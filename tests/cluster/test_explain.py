@@ -36,7 +36,7 @@ def bound(api: Api, namespace: str, name: str) -> None:
     eventually(f"{name} to be bound", placed, timeout=60)
 
 
-def refused(api: Api, namespace: str, name: str) -> None:
+def wait_for_refusal(api: Api, namespace: str, name: str) -> None:
     def told() -> bool:
         return bool(refusal(api.get("Pod", name, namespace)))
 
@@ -84,7 +84,7 @@ def test_a_pod_that_waits_for_connected_devices_is_explained(
         api.delete("ResourceClaim", f"one-{place}", namespace)
     api.create(claim("four", spec(4, group=4)), namespace)
     api.create(claiming_pod("four"), namespace)
-    refused(api, namespace, "four")
+    wait_for_refusal(api, namespace, "four")
     diagnosis = explain.pod("four")["diagnosis"]
     assert diagnosis["case"] == "not-connected"
     assert "devices are free, no 4 of them are connected" in diagnosis["text"]
@@ -107,7 +107,7 @@ def test_a_free_run_that_the_claim_does_not_try_is_explained(
     assert "NEU219" in str(found)
     api.create(claim("eight", found["templates"][0]["spec"]["spec"]), namespace)
     api.create(claiming_pod("eight"), namespace)
-    refused(api, namespace, "eight")
+    wait_for_refusal(api, namespace, "eight")
     diagnosis = explain.pod("eight")["diagnosis"]
     assert diagnosis["case"] == "not-tried"
     assert "free: devices 0-4, 9-11; not tried by the claim" in diagnosis["text"]
@@ -159,7 +159,7 @@ def test_a_pod_that_was_not_converted_is_explained(api: Api, namespace: str, fle
     fleet.add("trn2.48xlarge")
     # With or without a webhook in the session's control plane.
     api.create(pod("legacy", container(neuron=4), annotations={CONVERT: "off"}), namespace)
-    refused(api, namespace, "legacy")
+    wait_for_refusal(api, namespace, "legacy")
     found = explain.pod("legacy")
     assert found["diagnosis"]["case"] == "not-converted"
     assert "Insufficient aws.amazon.com/neuron" in found["diagnosis"]["evidence"]

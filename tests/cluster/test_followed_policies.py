@@ -74,7 +74,7 @@ def resources(api: Api) -> list[str]:
     return [resource for rule in rules(api) for resource in rule["resources"]]
 
 
-def refusal(api: Api, name: str, **metadata: Any) -> str:
+def service_error(api: Api, name: str, **metadata: Any) -> str:
     """What a dry run of a Service is answered; empty: it is admitted."""
     spec = {"ports": [{"port": 80}]}
     body: Object = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, **metadata}, "spec": spec}
@@ -99,15 +99,15 @@ def test_rules_follow_the_policies_of_two_replicas(
         replica.wait_ready()
     installation.wait_configured()
     eventually("the rule of the first policy", lambda: resources(api) == ["resourcequotas"])
-    assert refusal(api, "free") == ""
+    assert service_error(api, "free") == ""
     generation = api.get(KIND, NAME)["metadata"]["generation"]
 
     for folder in folders:
         (folder / "services.yaml").write_text(SERVICES)
     eventually("the rule of the new policy", lambda: resources(api) == ["resourcequotas", "services"])
-    said = eventually("a request to be judged", lambda: refusal(api, "judged"))
+    said = eventually("a request to be judged", lambda: service_error(api, "judged"))
     assert "NEU801: policy 'owned-services': without an owner" in said
-    assert refusal(api, "owned", labels={"owner": "team-a"}) == ""
+    assert service_error(api, "owned", labels={"owner": "team-a"}) == ""
     assert api.get(KIND, NAME)["metadata"]["generation"] == generation + 1, "one replica wrote, once"
 
     eventually("both replicas to report the same policies", lambda: not differ(installation, one, two))
@@ -116,7 +116,7 @@ def test_rules_follow_the_policies_of_two_replicas(
     assert resources(api) == ["resourcequotas", "services"], "the first replica still needs them"
     (folders[0] / "services.yaml").unlink()
     eventually("the rule to go", lambda: resources(api) == ["resourcequotas"], timeout=60)
-    assert eventually("no review", lambda: refusal(api, "free") == "")
+    assert eventually("no review", lambda: service_error(api, "free") == "")
     for replica in (one, two):
         assert "[+]policy rules ok" in replica.readiness()[1]
         assert "not allowed" not in replica.log()

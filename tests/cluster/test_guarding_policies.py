@@ -55,13 +55,13 @@ def guarded(lent_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubect
     admin.must("delete", "clusterrolebinding,clusterrole", TENANT)
 
 
-def pod(name: str, *, container: Object | None = None, **spec: object) -> Object:
+def plain_pod(name: str, *, container: Object | None = None, **spec: object) -> Object:
     containers = [{"name": "main", "image": "app:1", **(container or {})}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
 def mounting(path: str) -> Object:
-    return pod("mounts", volumes=[{"name": "v", "hostPath": {"path": path}}])
+    return plain_pod("mounts", volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
 def volume(**source: object) -> Object:
@@ -73,7 +73,7 @@ def volume(**source: object) -> Object:
 
 
 def capable(*added: str) -> Object:
-    return pod("capable", container={"securityContext": {"capabilities": {"add": list(added)}}})
+    return plain_pod("capable", container={"securityContext": {"capabilities": {"add": list(added)}}})
 
 
 NEURON_NODE = {
@@ -92,17 +92,17 @@ ATTACKS: dict[str, Object] = {
     "settings": mounting("/sys"),
     "a PersistentVolume": volume(hostPath={"path": "/dev"}),
     "a local PersistentVolume": volume(local={"path": "/var/lib/kubelet"}),
-    "privileged": pod("p", container={"securityContext": {"privileged": True}}, **NEURON_NODE),
-    "privileged init container": pod(
+    "privileged": plain_pod("p", container={"securityContext": {"privileged": True}}, **NEURON_NODE),
+    "privileged init container": plain_pod(
         "p", initContainers=[{"name": "init", "image": "a", "securityContext": {"privileged": True}}]
     ),
     "the right to mount": capable("SYS_ADMIN"),
     "the right to make device files": capable("cap_mknod"),
     "all rights": capable("all"),
-    "the host's processes": pod("p", hostPID=True),
+    "the host's processes": plain_pod("p", hostPID=True),
 }
 FINE: dict[str, Object] = {
-    "an ordinary pod": pod("plain"),
+    "an ordinary pod": plain_pod("plain"),
     "logs": mounting("/var/log"),
     "a port": capable("NET_BIND_SERVICE"),
     "a disk": volume(local={"path": "/mnt/disks/a"}),
@@ -120,7 +120,7 @@ def test_a_tenant_without_claims_reaches_no_device(guarded: Kubectl) -> None:
     assert refused == {}
 
     # A container for debugging, added to a pod that was admitted.
-    assert guarded.feed("create", pod("debugged"), flags=(f"--as={TENANT}",)).ok
+    assert guarded.feed("create", plain_pod("debugged"), flags=(f"--as={TENANT}",)).ok
     try:
         for context in ({"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}):
             debug = {"name": "debug", "image": "a", "securityContext": context}
@@ -148,9 +148,9 @@ def test_a_tenant_without_claims_reaches_no_device(guarded: Kubectl) -> None:
             assert made.ok, made.stderr
         entries = [{"name": f"c{number}", "resourceClaimName": f"one-{number}"} for number in range(4)]
         gates = [{"name": "example.com/wait"}]
-        swapping = create(pod("swaps", resourceClaims=entries, schedulingGates=gates))
+        swapping = create(plain_pod("swaps", resourceClaims=entries, schedulingGates=gates))
         assert "the pod names 4 ResourceClaims" in swapping.stderr, swapping.stderr
-        one = create(pod("one", resourceClaims=entries[:1], schedulingGates=gates))
+        one = create(plain_pod("one", resourceClaims=entries[:1], schedulingGates=gates))
         assert one.ok, one.stderr
     finally:
         for claim in claims:

@@ -128,7 +128,7 @@ def priority(stored_pod: Object) -> tuple[object, ...]:
     return tuple(stored_pod["spec"].get(field) for field in ("priorityClassName", "priority", "preemptionPolicy"))
 
 
-def stored(api: Api, kubectl: Kubectl) -> dict[str, Object]:
+def stored_pods(api: Api, kubectl: Kubectl) -> dict[str, Object]:
     found = {
         each["metadata"]["name"]: api.get("Pod", each["metadata"]["name"], kubectl.namespace) for each in manifests()
     }
@@ -144,7 +144,7 @@ def test_applying_again_changes_nothing_with_the_policy_and_without(
         for manifest in manifests():
             first = kubectl.feed("create" if verb == "replace" else verb, manifest)
             assert first.ok, first.stderr
-        before = stored(api, kubectl)
+        before = stored_pods(api, kubectl)
         assert before["added"]["spec"]["schedulerName"] == "team-scheduler"
         assert before["added"]["labels"]["team"] == "ml"
         assert before["own-hints"]["labels"]["team"] == "own"
@@ -153,11 +153,11 @@ def test_applying_again_changes_nothing_with_the_policy_and_without(
         for manifest in manifests():
             again = kubectl.feed(verb, manifest)
             assert again.ok, again.stderr
-        assert stored(api, kubectl) == before
+        assert stored_pods(api, kubectl) == before
     for manifest in manifests():
         again = kubectl.feed(verb, manifest)
         assert again.ok, again.stderr
-    assert stored(api, kubectl) == before
+    assert stored_pods(api, kubectl) == before
 
 
 @pytest.mark.usefixtures("with_policies")

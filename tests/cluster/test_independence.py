@@ -40,7 +40,7 @@ def configuration(control_plane: ControlPlane, installed_webhook: Webhook) -> Ob
 def installed(control_plane: ControlPlane, installed_webhook: Webhook, configuration: Object) -> Iterator[None]:
     control_plane.admin.create(configuration)
     before = installed_webhook.reviews()
-    ours = claim("ours", request("neuron.aws.com"))
+    ours = named_claim("ours", request("neuron.aws.com"))
 
     def called() -> bool:
         control_plane.admin.create(ours, "default", dry_run=True)
@@ -63,7 +63,7 @@ def request(device_class: str, *selectors: str, version: str = "v1", alternative
     return {"name": "r", **fields} if version == "v1beta1" else {"name": "r", "exactly": fields}
 
 
-def claim(name: str, *requests: Object, version: str = "v1", **devices: Any) -> Object:
+def named_claim(name: str, *requests: Object, version: str = "v1", **devices: Any) -> Object:
     spec = {"devices": {"requests": list(requests), **devices}}
     return {
         "apiVersion": f"resource.k8s.io/{version}",
@@ -73,8 +73,8 @@ def claim(name: str, *requests: Object, version: str = "v1", **devices: Any) -> 
     }
 
 
-def template(name: str, *requests: Object, version: str = "v1", **devices: Any) -> Object:
-    made = claim(name, *requests, version=version, **devices)
+def named_template(name: str, *requests: Object, version: str = "v1", **devices: Any) -> Object:
+    made = named_claim(name, *requests, version=version, **devices)
     return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
 
 
@@ -102,20 +102,20 @@ GPU, EFA = "gpu.nvidia.com", "efa.networking.k8s.aws"
 MANY = [{**request(GPU, *[BIG] * 4), "name": f"r{number}"} for number in range(32)]
 FOREIGN: dict[str, Object] = {
     **{
-        f"claim-{version}": claim(f"gpu-{version}", request(GPU, version=version), version=version)
+        f"claim-{version}": named_claim(f"gpu-{version}", request(GPU, version=version), version=version)
         for version in VERSIONS
     },
     **{
-        f"template-{version}": template(f"gpu-{version}", request(EFA, version=version), version=version)
+        f"template-{version}": named_template(f"gpu-{version}", request(EFA, version=version), version=version)
         for version in VERSIONS
     },
-    "selector": claim("selector", request(GPU, "device.attributes['gpu.nvidia.com'].type == 'gpu'")),
-    "alternatives": claim("alternatives", request(GPU, alternatives=True)),
-    "config": claim("config", request(GPU), config=[opaque(GPU)]),
-    "constraint": claim(
+    "selector": named_claim("selector", request(GPU, "device.attributes['gpu.nvidia.com'].type == 'gpu'")),
+    "alternatives": named_claim("alternatives", request(GPU, alternatives=True)),
+    "config": named_claim("config", request(GPU), config=[opaque(GPU)]),
+    "constraint": named_claim(
         "constraint", request(GPU), constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]
     ),
-    "large": claim("large", *MANY),
+    "large": named_claim("large", *MANY),
     "class": device_class(GPU, "device.driver == 'gpu.nvidia.com'", config=[opaque(GPU)]),
     "class-v1beta1": device_class(EFA, "device.driver == 'efa.networking.k8s.aws'", version="v1beta1"),
     "extended": device_class("mig", extendedResourceName="nvidia.com/mig"),
@@ -133,21 +133,25 @@ FOREIGN: dict[str, Object] = {
 }
 OURS: dict[str, Object] = {
     **{
-        f"claim-{version}": claim(f"ours-{version}", request("neuron.aws.com", version=version), version=version)
+        f"claim-{version}": named_claim(f"ours-{version}", request("neuron.aws.com", version=version), version=version)
         for version in VERSIONS
     },
     **{
-        f"template-{version}": template(f"ours-{version}", request("neuron.aws.com", version=version), version=version)
+        f"template-{version}": named_template(
+            f"ours-{version}", request("neuron.aws.com", version=version), version=version
+        )
         for version in VERSIONS
     },
-    "alternatives": template("alternatives", request("neuron.aws.com", alternatives=True)),
-    "near-miss": claim("near-miss", request("neurons.aws.com")),
-    "selector": claim("selector", request("any.example.com", "device.driver == 'neuron.aws.com'")),
-    "selector-of-an-alternative": claim(
+    "alternatives": named_template("alternatives", request("neuron.aws.com", alternatives=True)),
+    "near-miss": named_claim("near-miss", request("neurons.aws.com")),
+    "selector": named_claim("selector", request("any.example.com", "device.driver == 'neuron.aws.com'")),
+    "selector-of-an-alternative": named_claim(
         "alternative", request("any.example.com", "device.driver == 'neuron.aws.com'", alternatives=True)
     ),
-    "config": claim("config", request(GPU), config=[opaque("neuron.aws.com")]),
-    "constraint": claim("constraint", request(GPU), constraints=[{"matchAttribute": "neuron.aws.com/topology4_id"}]),
+    "config": named_claim("config", request(GPU), config=[opaque("neuron.aws.com")]),
+    "constraint": named_claim(
+        "constraint", request(GPU), constraints=[{"matchAttribute": "neuron.aws.com/topology4_id"}]
+    ),
     "class": device_class("trainium", "device.driver == 'neuron.aws.com'"),
     "class-by-name": device_class("my-neuron"),
     "class-by-config": device_class("other", config=[opaque("neuron.aws.com")]),
@@ -300,7 +304,7 @@ def test_a_neuron_container_behind_many_others_is_sent_to_the_webhook(
 ) -> None:
     hidden = pod("hidden", *containers(count), container("last", neuron=16))
     before = webhook.reviews()
-    refusal = refused(api, hidden, namespace)
+    refusal = create_refused(api, hidden, namespace)
     assert webhook.reviews() > before or BUDGET.search(refusal), refusal
 
 
@@ -320,7 +324,7 @@ def test_the_last_of_the_maximum_number_of_requests_is_sent_to_the_webhook(
     api: Api, webhook: Webhook, namespace: str, version: str
 ) -> None:
     filler = [{**request(GPU, BIG, version=version), "name": f"r{number}"} for number in range(31)]
-    hidden = claim("hidden", *filler, request("neuron.aws.com", version=version), version=version)
+    hidden = named_claim("hidden", *filler, request("neuron.aws.com", version=version), version=version)
     before = webhook.reviews()
     create(api, hidden, namespace)
     assert webhook.reviews() > before
@@ -328,7 +332,7 @@ def test_the_last_of_the_maximum_number_of_requests_is_sent_to_the_webhook(
 
 def test_the_largest_claim_of_others_is_within_the_budget(api: Api, webhook: Webhook, namespace: str) -> None:
     selectors = [{"cel": {"expression": f"'{'x' * 1000}' != ''"}}] * 4
-    made = claim(
+    made = named_claim(
         "largest",
         *(
             {
@@ -345,7 +349,7 @@ def test_the_largest_claim_of_others_is_within_the_budget(api: Api, webhook: Web
     assert webhook.reviews() == before
 
 
-def refused(api: Api, manifest: Object, namespace: str) -> str:
+def create_refused(api: Api, manifest: Object, namespace: str) -> str:
     with pytest.raises(ApiError) as caught:
         create(api, manifest, namespace)
     return str(caught.value)

@@ -304,7 +304,7 @@ def test_a_quota_of_devices_counts_the_claims_of_pods_that_wait(site: Site) -> N
 # --- other Configurations ------------------------------------------------------------------------------------------
 
 
-def told(site: Site) -> list[str]:
+def kueue_texts(site: Site) -> list[str]:
     """What `status` says of Kueue."""
     return [line["text"] for line in status(site.plane.admin_kubeconfig).checks if line["check"] == "Kueue"]
 
@@ -313,13 +313,13 @@ def test_without_the_mapping_nothing_is_admitted(site: Site) -> None:
     site.kueue.restart({key: DEVICES[key] for key in ("apiVersion", "kind")})
     message = site.refusal(pod("p", container(neuron=1), nodeSelector=TRN2))
     assert "DeviceClass neuron.aws.com is not mapped" in message
-    [text] = told(site)
+    [text] = kueue_texts(site)
     assert text.endswith("has no mapping for neuron.aws.com: it admits no workload with such claims.")
 
 
 def test_cores_are_charged_by_the_capacity_of_the_devices(site: Site) -> None:
     site.kueue.restart(CORES)
-    [text] = told(site)
+    [text] = kueue_texts(site)
     assert text.endswith(f"counts claims of neuron.aws.com as {UNITS} by capacity.")
     for count, cores in ((1, 8), (4, 32)):
         assert site.charge(pod("p", container(neuron=count), nodeSelector=TRN2)) == {UNITS: cores}

@@ -33,7 +33,7 @@ spec:
 LABELS = {"policy": "mapped"}
 
 
-def template(name: str, count: int) -> Object:
+def group_template(name: str, count: int) -> Object:
     exactly = {"deviceClassName": "neuron.aws.com", "count": count, "allocationMode": "ExactCount"}
     constraint = {"matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
     devices = {"requests": [{"name": "neurons", "exactly": exactly}], "constraints": [constraint]}
@@ -65,7 +65,7 @@ def test_a_pod_is_denied_if_its_template_is_missing_or_differs(kubectl: Kubectl)
     assert "NEU120: ResourceClaimTemplate xl-trn2, which policy 'mapped' names for 16 devices, does not exist" in (
         missing.stderr
     )
-    assert kubectl.feed("create", template("xl-trn2", 8)).ok
+    assert kubectl.feed("create", group_template("xl-trn2", 8)).ok
     differs = kubectl.feed("create", whole())
     assert not differs.ok
     assert "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices" in differs.stderr
@@ -76,7 +76,7 @@ def test_a_pod_is_denied_if_its_template_is_missing_or_differs(kubectl: Kubectl)
 def test_a_pod_uses_the_template_of_the_operator_and_applying_again_changes_nothing(
     api: Api, kubectl: Kubectl, verb: str
 ) -> None:
-    assert kubectl.feed("create", template("xl-trn2", 16)).ok
+    assert kubectl.feed("create", group_template("xl-trn2", 16)).ok
     first = kubectl.feed("create" if verb == "replace" else verb, whole())
     assert first.ok, first.stderr
     before = api.get("Pod", "whole", kubectl.namespace)

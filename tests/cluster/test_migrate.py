@@ -157,7 +157,7 @@ def untouched(journey: Journey) -> None:
         assert "resourceClaims" not in spec
 
 
-def refusal(journey: Journey, manifest: Object, namespace: str) -> str:
+def create_error(journey: Journey, manifest: Object, namespace: str) -> str:
     """What a pod is refused with."""
     with pytest.raises(ApiError) as caught:
         journey.api.create(manifest, namespace, dry_run=True)
@@ -227,11 +227,11 @@ def test_step_2_translate_quotas_and_limits(journey: Journey) -> None:
     counted(journey, "8", "0")
     assert journey.run("Step 2", "See").stdout.count("devices:0") == 1
     # The LimitRange still bounds unconverted pods, and would refuse every converted one.
-    assert "maximum aws.amazon.com/neuron usage per Container is 8, but limit is 16" in refusal(
+    assert "maximum aws.amazon.com/neuron usage per Container is 8, but limit is 16" in create_error(
         journey, pod("large", container(neuron=16)), "team-b"
     )
     small = pod("small", container(neuron=1), annotations=ASKING)
-    assert "NEU205: LimitRange neuron has a min or max for a Neuron resource" in refusal(journey, small, "team-b")
+    assert "NEU205: LimitRange neuron has a min or max for a Neuron resource" in create_error(journey, small, "team-b")
     # A quota with scopes takes the line, and will never count by it.
     scoped: Object = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "scoped"}}
     journey.api.create({**scoped, "spec": {"hard": {NEW: "1"}, "scopes": ["NotTerminating"]}}, "team-b")
@@ -267,7 +267,7 @@ def test_step_4_convert_the_first_namespace(journey: Journey) -> None:
     for namespace in TEAMS:
         assert set(settled(journey, namespace, converted=False)) == {SECOND}
     counted(journey, "8", "0")
-    assert "NEU205" in refusal(journey, pod("p", container(neuron=1), annotations=ASKING), "team-b")
+    assert "NEU205" in create_error(journey, pod("p", container(neuron=1), annotations=ASKING), "team-b")
     journey.run("Step 4", "Do")
     counted(journey, "0", "8")
     seen = journey.run("Step 4", "See").stdout
@@ -280,7 +280,7 @@ def test_step_4_convert_the_first_namespace(journey: Journey) -> None:
     journey.api.create(pod("more", container(neuron=1)), "team-b")
     eventually("the quota to say so", lambda: "exceeded quota: neuron-dra" in " ".join(claim_refusals(journey, "more")))
     journey.api.delete("Pod", "more", "team-b", force=True)
-    assert "the pod requests 16 Neuron devices; one pod in team-b may have 8" in refusal(
+    assert "the pod requests 16 Neuron devices; one pod in team-b may have 8" in create_error(
         journey, pod("large", container(neuron=16)), "team-b"
     )
 

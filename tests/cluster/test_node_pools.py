@@ -65,7 +65,7 @@ def node_pool(name: str, *types: str, labels: dict[str, str], **spec: Any) -> Ob
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
 
 
-def node(name: str, **labels: str) -> Object:
+def labelled_node(name: str, **labels: str) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
@@ -126,7 +126,7 @@ def replicas(lent_control_plane: ControlPlane, api: Api, kubeconfig: Path, pools
     try:
         made[0].start()
         of_pool = {INSTANCE_TYPE: "inf2.xlarge", "karpenter.sh/nodepool": "neuron", "team/accelerator": "neuron"}
-        api.create(node("of-pool", **of_pool))
+        api.create(labelled_node("of-pool", **of_pool))
         made[1].start()
         eventually("the older replica to see the Node", lambda: made[0].cached("nodes") == 1)
         yield made

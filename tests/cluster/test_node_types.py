@@ -19,7 +19,7 @@ NEURON_NODES = 100
 TYPE = "node.kubernetes.io/instance-type"
 
 
-def node(number: int) -> Object:
+def numbered_node(number: int) -> Object:
     instance_type = "inf2.48xlarge" if number < NEURON_NODES else "m5.large"
     labels = {TYPE: instance_type, **{f"example.com/label-{index}": f"value-{index}" for index in range(20)}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}", "labels": labels}}
@@ -29,7 +29,7 @@ def node(number: int) -> Object:
 def kubeconfig(lent_control_plane: ControlPlane) -> Path:
     admin = lent_control_plane.admin
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: admin.create(node(number)), range(NODES_IN_ALL)))
+        list(pool.map(lambda number: admin.create(numbered_node(number)), range(NODES_IN_ALL)))
     return lent_control_plane.admin_kubeconfig
 
 
@@ -47,7 +47,7 @@ def test_types_are_known_from_nodes_without_a_driver(lent_control_plane: Control
             assert len(cache) == NEURON_NODES
             assert cache.counters.unreadable == 0
             assert started < 30
-            late = {**node(0), "metadata": {"name": "late", "labels": {TYPE: "trn1.2xlarge"}}}
+            late = {**numbered_node(0), "metadata": {"name": "late", "labels": {TYPE: "trn1.2xlarge"}}}
             await asyncio.to_thread(admin.create, late)
             async with asyncio.timeout(10):
                 while "trn1.2xlarge" not in world.view.observations():  # noqa: ASYNC110 - the view has no event

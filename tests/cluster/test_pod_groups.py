@@ -68,7 +68,7 @@ def member(name: str, of: str, template: str) -> Object:
     return pod(name, container, resourceClaims=claims, schedulingGroup={"podGroupName": of})
 
 
-def template(api: Api, name: str, count: int) -> None:
+def create_template(api: Api, name: str, count: int) -> None:
     exactly = {"deviceClassName": "neuron.aws.com", "count": count}
     match = {"matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
     spec = {"spec": {"devices": {"requests": [{"name": "n", "exactly": exactly}], "constraints": [match]}}}
@@ -89,7 +89,7 @@ def holders(plane: ControlPlane) -> dict[str, tuple[list[str], list[str], int]]:
 
 def test_the_map_names_the_pods_that_share_a_claim(plane: ControlPlane) -> None:
     api = plane.admin
-    template(api, "four", 4)
+    create_template(api, "four", 4)
     api.create(group("gang", "four", 2), NAMESPACE)
     for name in "ab":
         api.create(member(name, "gang", "four"), NAMESPACE)
@@ -108,7 +108,7 @@ def test_the_map_names_the_pods_that_share_a_claim(plane: ControlPlane) -> None:
 def test_a_pod_that_waits_for_its_group_is_explained(plane: ControlPlane, name: str, of: str, case: str) -> None:
     api = plane.admin
     if of == "waiting":
-        template(api, "one", 4)
+        create_template(api, "one", 4)
         api.create(group(of, "one", 3), NAMESPACE)
     api.create(member(name, of, "one"), NAMESPACE)
 

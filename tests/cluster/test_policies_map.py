@@ -142,7 +142,7 @@ def admitted(api: Api, namespace: str, manifest: Object) -> Object:
     return {"metadata": {key: value for key, value in kept.items() if value}, "spec": stored["spec"]}
 
 
-def converted(types: tuple[str, ...], manifest: Object) -> tuple[Decision, Object]:
+def converted_for(types: tuple[str, ...], manifest: Object) -> tuple[Decision, Object]:
     """Our conversion of a pod in a cluster of these types."""
     known = Catalogue()
     entries = [entry for name in types if (entry := known.get(name)) is not None]
@@ -175,7 +175,7 @@ def test_policies_convert_golden_pods_as_conversion_does_or_leave_them(
         if after == before:
             continue
         covered.add(name)
-        decision, expected = converted(WORLDS[world], before)
+        decision, expected = converted_for(WORLDS[world], before)
         assert after == expected, name
         (template,) = decision.templates
         assert template_names(after) == [template.name], name
@@ -191,7 +191,7 @@ def test_policies_convert_golden_pods_as_conversion_does_or_leave_them(
 @pytest.mark.parametrize("world", ["one-type", "two-types"], indirect=True)
 def test_policies_add_what_conversion_adds(api: Api, namespace: str, unbound: str, world: str) -> None:
     for name, manifest in MORE.items():
-        decision, expected = converted(WORLDS[world], admitted(api, unbound, manifest))
+        decision, expected = converted_for(WORLDS[world], admitted(api, unbound, manifest))
         assert decision.outcome is Outcome.CONVERTED, name
         assert admitted(api, namespace, manifest) == expected, name
 
@@ -205,7 +205,7 @@ def test_policies_leave_pods_that_need_the_webhook(api: Api, namespace: str, unb
 
 @pytest.mark.parametrize("world", ["one-type"], indirect=True)
 def test_the_webhook_leaves_a_pod_that_a_policy_converted(api: Api, namespace: str, world: str) -> None:
-    decision, _ = converted(WORLDS[world], admitted(api, namespace, MORE["alias"]))
+    decision, _ = converted_for(WORLDS[world], admitted(api, namespace, MORE["alias"]))
     assert (decision.outcome, decision.reason) == (Outcome.UNCHANGED, "already-converted")
 
 

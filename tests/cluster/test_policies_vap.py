@@ -206,7 +206,7 @@ spec: {{policyName: {case}, validationActions: {actions}}}
 """
 
 
-def pod(case: str, namespace: str) -> Object:
+def case_pod(case: str, namespace: str) -> Object:
     container = {"name": "main", "image": "pause", "resources": {"limits": {"memory": "2Gi"}}}
     metadata = {"name": "train", "namespace": namespace, "labels": {"case": case}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
@@ -231,7 +231,7 @@ def installed(api: Api) -> Iterator[None]:
 def theirs(api: Api, case: str, namespace: str) -> tuple[bool, int, list[str]]:
     """Whether the API server allows the pod, the code if not, and its messages."""
     try:
-        answer = api.create(pod(case, namespace), namespace, dry_run=True)
+        answer = api.create(case_pod(case, namespace), namespace, dry_run=True)
     except ApiError as error:
         return False, error.code, [str(error).partition("denied request: ")[2]]
     return True, 0, [warning.partition(f"binding '{case}': ")[2] for warning in answer.warnings]
@@ -241,7 +241,7 @@ def ours(case: str, namespace: str) -> tuple[bool, int, list[str]]:
     """The same for the webhook's own evaluation."""
     rules = load({"policy.yaml": policy_text(case).encode()}).validating
     now = dt.datetime.now(dt.UTC)
-    verdicts = evaluate(rules, of_object(pod(case, namespace)), now, time.monotonic)
+    verdicts = evaluate(rules, of_object(case_pod(case, namespace)), now, time.monotonic)
     decision: Decision = merged(unchanged("valid"), verdicts, now)
     told = decision.errors[:1] or decision.warnings
     code = 0 if decision.allowed else decision.status_code

@@ -15,7 +15,16 @@ from policies.judging.rules import PolicySet
 from tests.cluster.api import Api, Object, warnings_of
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recorder import Recorder
-from tests.support.policy_requests import NAMESPACE, PARAMETER, POLICIES, RECORD, documents, our_warnings, ours, said
+from tests.support.policy_requests import (
+    NAMESPACE,
+    PARAMETER,
+    POLICIES,
+    RECORD,
+    documents,
+    our_warnings,
+    ours,
+    without_details,
+)
 from tests.support.subresources import SUBRESOURCES
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -31,14 +40,14 @@ _CONTAINER: Final = {"name": "main", "image": "pause"}
 _EXACT: Final = {"deviceClassName": "neuron.aws.com", "count": 2}
 
 
-def claim(version: str, name: str = "new", kind: str = "ResourceClaim") -> Object:
+def versioned_claim(version: str, name: str = "new", kind: str = "ResourceClaim") -> Object:
     request = {"name": "r", **_EXACT} if version == "v1beta1" else {"name": "r", "exactly": _EXACT}
     spec: Object = {"devices": {"requests": [request]}}
     spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
     return {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def pod(name: str, **labels: str) -> Object:
+def resizable_pod(name: str, **labels: str) -> Object:
     metadata = {"name": name, "labels": labels}
     # With a request, a resize keeps the pod's class of quality of service.
     spec = {
@@ -49,7 +58,7 @@ def pod(name: str, **labels: str) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def workload(kind: str, name: str) -> Object:
+def idle_workload(kind: str, name: str) -> Object:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [_CONTAINER]}}
     spec: Object = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
@@ -76,8 +85,8 @@ _SCALE: Final = {"spec": {"replicas": 0}, "metadata": {"annotations": {"a": "b"}
 _EPHEMERAL: Final = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "pause"}]}}
 _NODE: Final = {"apiVersion": "v1", "kind": "Node", "name": "none"}
 REQUESTS: Final[Mapping[str, tuple[str, str, Object]]] = {
-    "create-pod": create(f"{_CORE}/pods", pod("new", new="yes")),
-    "create-unnamed-pod": create(f"{_CORE}/pods", {**pod(""), "metadata": {"generateName": "made-"}}),
+    "create-pod": create(f"{_CORE}/pods", resizable_pod("new", new="yes")),
+    "create-unnamed-pod": create(f"{_CORE}/pods", {**resizable_pod(""), "metadata": {"generateName": "made-"}}),
     "label-pod": patch(f"{_CORE}/pods/old", _LABEL),
     "delete-pod": delete(f"{_CORE}/pods/old"),
     "pod-status": patch(f"{_CORE}/pods/old/status", {"status": {"message": "x"}}),
@@ -101,7 +110,7 @@ REQUESTS: Final[Mapping[str, tuple[str, str, Object]]] = {
         f"{_CORE}/serviceaccounts/default/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]}},
     ),
-    "create-deployment": create(f"{_APPS}/deployments", workload("Deployment", "new")),
+    "create-deployment": create(f"{_APPS}/deployments", idle_workload("Deployment", "new")),
     "scale-deployment": patch(f"{_APPS}/deployments/old/scale", _SCALE),
     "deployment-status": patch(f"{_APPS}/deployments/old/status", {"status": {"observedGeneration": 9}}),
     "scale-stateful-set": patch(f"{_APPS}/statefulsets/old/scale", _SCALE),
@@ -111,13 +120,16 @@ REQUESTS: Final[Mapping[str, tuple[str, str, Object]]] = {
         f"{verb}-claim-{version}": made
         for version in ("v1", "v1beta1", "v1beta2")
         for verb, made in (
-            ("create", create(f"{_DRA}/{version}/{_IN}/resourceclaims", claim(version))),
+            ("create", create(f"{_DRA}/{version}/{_IN}/resourceclaims", versioned_claim(version))),
             ("label", patch(f"{_DRA}/{version}/{_IN}/resourceclaims/old", _LABEL)),
             ("delete", delete(f"{_DRA}/{version}/{_IN}/resourceclaims/old")),
             ("status", patch(f"{_DRA}/{version}/{_IN}/resourceclaims/old/status", _LABEL)),
             (
                 "template",
-                create(f"{_DRA}/{version}/{_IN}/resourceclaimtemplates", claim(version, kind="ResourceClaimTemplate")),
+                create(
+                    f"{_DRA}/{version}/{_IN}/resourceclaimtemplates",
+                    versioned_claim(version, kind="ResourceClaimTemplate"),
+                ),
             ),
             (
                 "class",
@@ -186,12 +198,12 @@ def recorder(lent_control_plane: ControlPlane) -> Iterator[Recorder]:
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     lent_control_plane.wait_namespace_usable(NAMESPACE)
     api.request("POST", f"{_CORE}/configmaps", json=PARAMETER)
-    api.request("POST", f"{_CORE}/pods", json=pod("old"))
+    api.request("POST", f"{_CORE}/pods", json=resizable_pod("old"))
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "old"}, "spec": {"ports": [{"port": 80}]}}
     api.request("POST", f"{_CORE}/services", json=service)
     for kind in ("Deployment", "StatefulSet", "ReplicaSet"):
-        api.request("POST", f"{_APPS}/{kind.lower()}s", json=workload(kind, "old"))
-    api.request("POST", f"{_DRA}/v1/{_IN}/resourceclaims", json=claim("v1", "old"))
+        api.request("POST", f"{_APPS}/{kind.lower()}s", json=idle_workload(kind, "old"))
+    api.request("POST", f"{_DRA}/v1/{_IN}/resourceclaims", json=versioned_claim("v1", "old"))
     recorder = Recorder(lent_control_plane)
     recorder.start()
     user = api.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", json=_WHO).body["status"][
@@ -233,7 +245,7 @@ def their_warnings(warnings: tuple[str, ...]) -> dict[str, str]:
     for warning in warnings:
         head, _, message = warning.partition("': ")
         if head.startswith("Validation failed for ValidatingAdmissionPolicy 'requests-"):
-            found[head.split("'")[1].removeprefix("requests-")] = said(message)
+            found[head.split("'")[1].removeprefix("requests-")] = without_details(message)
     return dict(sorted(found.items()))
 
 

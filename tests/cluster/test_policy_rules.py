@@ -30,7 +30,7 @@ _COUNT = 400
 _SEED = 20261127
 
 
-def refused(api: Api, data: dict[str, Any]) -> str:
+def dry_run_refusal(api: Api, data: dict[str, Any]) -> str:
     """Why the API server refuses an object on a dry run; empty if it accepts it."""
     plural = "validatingadmissionpolicies" if data["kind"].endswith("Policy") else "validatingadmissionpolicybindings"
     try:
@@ -42,20 +42,20 @@ def refused(api: Api, data: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("path", "value", "accepted"), PROBES.values(), ids=PROBES)
 def test_policies(api: Api, path: str, value: Any, accepted: bool) -> None:
-    why = refused(api, with_value(POLICY, path, value))
+    why = dry_run_refusal(api, with_value(POLICY, path, value))
     assert (not why) is accepted, why
 
 
 @pytest.mark.parametrize(("path", "value", "accepted"), BINDING_PROBES.values(), ids=BINDING_PROBES)
 def test_bindings(api: Api, path: str, value: Any, accepted: bool) -> None:
-    why = refused(api, with_value(BINDING, path, value))
+    why = dry_run_refusal(api, with_value(BINDING, path, value))
     assert (not why) is accepted, why
 
 
 def test_generated_policies(api: Api) -> None:
     different = []
     for policy in generated(_COUNT, _SEED):
-        theirs, ours = refused(api, policy), problems(yaml.safe_dump(policy))
+        theirs, ours = dry_run_refusal(api, policy), problems(yaml.safe_dump(policy))
         if bool(theirs) is not bool(ours):
             different.append((policy["spec"], theirs, ours))
     assert different == []

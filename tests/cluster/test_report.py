@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.report.policy_reports import ReportApi
+from commands.report.publish import ReportApi
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubectl import Kubectl

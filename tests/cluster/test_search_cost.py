@@ -50,7 +50,7 @@ def allocator_tries_orders(assets: Assets) -> bool:
     return assets.version < (1, 36, 0)
 
 
-def converted(hardware: Hardware, counts: tuple[int, ...], assets: Assets) -> Object:
+def converted_claim(hardware: Hardware, counts: tuple[int, ...], assets: Assets) -> Object:
     """As on this version: divided up to 1.35."""
     entry = Catalogue().get(hardware.name)
     assert entry is not None
@@ -71,7 +71,9 @@ def one(device: int) -> Object:
     return {"devices": {"requests": [request("n0", selector=selector)]}}
 
 
-def refused(allocating: Allocating, hardware: Hardware, claim: Object, used: tuple[int, ...]) -> tuple[float, Outcome]:
+def time_refusal(
+    allocating: Allocating, hardware: Hardware, claim: Object, used: tuple[int, ...]
+) -> tuple[float, Outcome]:
     """Seconds until a claim was decided on a node where these devices are in use, and what was decided."""
     node = allocating.node(hardware.name, mixtures.slices(hardware))
     time.sleep(SETTLE)
@@ -90,7 +92,7 @@ def refused(allocating: Allocating, hardware: Hardware, claim: Object, used: tup
 def test_a_converted_claim_that_does_not_fit_is_refused_at_once(
     allocating: Allocating, assets: Assets, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
 ) -> None:
-    seconds, outcome = refused(allocating, hardware, converted(hardware, counts, assets), used)
+    seconds, outcome = time_refusal(allocating, hardware, converted_claim(hardware, counts, assets), used)
     assert outcome.claim is None
     assert "cannot allocate all claims" in outcome.refusal
     assert seconds < MOST_SECONDS
@@ -110,7 +112,7 @@ def test_a_converted_claim_that_does_not_fit_is_refused_at_once(
 def test_a_converted_claim_finds_the_place_that_is_free(
     allocating: Allocating, assets: Assets, hardware: Hardware, counts: tuple[int, ...], used: tuple[int, ...]
 ) -> None:
-    _, outcome = refused(allocating, hardware, converted(hardware, counts, assets), used)
+    _, outcome = time_refusal(allocating, hardware, converted_claim(hardware, counts, assets), used)
     assert outcome.claim is not None, outcome.refusal
     results = outcome.claim["status"]["allocation"]["devices"]["results"]
     devices = {int(each["device"].removeprefix("neuron-device-")) for each in results}
@@ -123,7 +125,7 @@ def test_an_undivided_request_times_out_in_schedulers_that_try_orders(
 ) -> None:
     """What conversion does not write, and NEU542 names: 11 devices in one request, of which 10 are free."""
     claim: Object = {"devices": {"requests": [request("n0", count=11)]}}
-    seconds, outcome = refused(allocating, RING, claim, (3, 8))
+    seconds, outcome = time_refusal(allocating, RING, claim, (3, 8))
     assert outcome.claim is None
     assert ("timed out" in outcome.refusal) is allocator_tries_orders
     assert (seconds > MOST_SECONDS) is allocator_tries_orders

@@ -40,7 +40,7 @@ def test_refused_credentials_exit_with_2(control_plane: ControlPlane) -> None:
 # --- Events about refusals ----------------------------------------------------------------------------------------
 
 
-def refused(kubectl: Kubectl) -> list[Any]:
+def refused_events(kubectl: Kubectl) -> list[Any]:
     found: list[Any] = kubectl.get("events.events.k8s.io", *REFUSED[2:])["items"]
     return found
 
@@ -49,7 +49,7 @@ def refused(kubectl: Kubectl) -> list[Any]:
 def test_a_denied_replica_set_has_an_event_with_the_cause(kubectl: Kubectl, api: Api, namespace: str) -> None:
     seven = pod("seven", container(neuron=7), nodeSelector=TRN1)
     api.create(workload("ReplicaSet", "train", seven), namespace)
-    (event,) = eventually("the Event", lambda: refused(kubectl))
+    (event,) = eventually("the Event", lambda: refused_events(kubectl))
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("ReplicaSet", "train")
     assert "does not support requests for device: 7" in event["note"]
     assert event["type"] == "Warning"
@@ -61,7 +61,7 @@ def test_a_denied_replica_set_has_an_event_with_the_cause(kubectl: Kubectl, api:
 @pytest.mark.usefixtures("webhook")
 def test_a_denied_pod_without_a_controller_has_an_event_about_its_namespace(kubectl: Kubectl, namespace: str) -> None:
     assert not kubectl.feed("create", pod("seven", container(neuron=7), nodeSelector=TRN1)).ok
-    (event,) = eventually("the Event", lambda: refused(kubectl))
+    (event,) = eventually("the Event", lambda: refused_events(kubectl))
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Namespace", namespace)
     assert event["note"].startswith("Pod seven: NEU105: ")
 
@@ -72,7 +72,7 @@ def test_repetitions_become_a_series(webhook: Webhook, kubectl: Kubectl) -> None
         kubectl.feed("create", pod("seven", container(neuron=7), nodeSelector=TRN1))
 
     def series() -> int:
-        return sum(int(event.get("series", {}).get("count", 0)) for event in refused(kubectl))
+        return sum(int(event.get("series", {}).get("count", 0)) for event in refused_events(kubectl))
 
     eventually("a series of three", lambda: series() == 3, timeout=90)
 
@@ -82,5 +82,5 @@ def test_a_dry_run_makes_no_event(webhook: Webhook, kubectl: Kubectl) -> None:
     assert "NEU105" in dry.stderr
     # One that does make an Event: what came before it would be there by then.
     kubectl.feed("create", pod("wet", container(neuron=7), nodeSelector=TRN1))
-    found = eventually("the Event", lambda: refused(kubectl))
+    found = eventually("the Event", lambda: refused_events(kubectl))
     assert [event["note"].partition(":")[0] for event in found] == ["Pod wet"], webhook.tail()

@@ -59,7 +59,7 @@ def no_more_templates(api: Api, namespace: str) -> None:
     )
 
 
-def refused(kubectl: Kubectl, *fragments: str) -> None:
+def wait_for_refusal(kubectl: Kubectl, *fragments: str) -> None:
     """Create a legacy pod until it is denied with this message: a new setup takes a moment to apply."""
 
     def attempt() -> bool:
@@ -80,7 +80,7 @@ class TestRefusals:
     def test_a_missing_permission_is_named(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
         with without_create_permission(api):
             account = "system:serviceaccount:neuron-dra:neuron-dra"
-            refused(
+            wait_for_refusal(
                 kubectl, "NEU301", account, f"is not allowed to create {TEMPLATES}.resource.k8s.io", "verbs: [create]"
             )
             assert api.find("Pod", "legacy", namespace) is None
@@ -88,7 +88,7 @@ class TestRefusals:
 
     def test_an_exhausted_quota_is_named(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
         no_more_templates(api, namespace)
-        refused(kubectl, "NEU301", "exceeded quota: none", f"count/{TEMPLATES}.resource.k8s.io")
+        wait_for_refusal(kubectl, "NEU301", "exceeded quota: none", f"count/{TEMPLATES}.resource.k8s.io")
         assert api.find("Pod", "legacy", namespace) is None
 
     def test_a_replicaset_recovers_after_the_quota_is_deleted(self, api: Api, namespace: str) -> None:

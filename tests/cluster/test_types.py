@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from commands.cli.main import main
-from commands.types import scaling
+from commands.types import published
 from neuron.hardware.instances import Catalogue
 from tests.cluster.allocating import Allocating
 
@@ -37,11 +37,11 @@ def test_a_claim_fits_generated_slices_if_and_only_if_the_model_says_so(allocati
         for other in (each, *OTHERS):
             entry = Catalogue().get(other)
             assert entry is not None
-            specs |= {json.dumps(spec, sort_keys=True): spec for _, spec in scaling.claims_of(entry)}
+            specs |= {json.dumps(spec, sort_keys=True): spec for _, spec in published.claims_of(entry)}
         for number, spec in enumerate(specs.values()):
             name = f"{each.replace('.', '-')}-{number}"
             wanted[name] = (allocating.node(each, contents), spec)
-            expected[name] = scaling.fits(spec, slices)
+            expected[name] = published.fits(spec, slices)
     outcomes = allocating.allocate(wanted)
     assert {name: outcome.claim is not None for name, outcome in outcomes.items()} == expected
     assert set(expected.values()) == {True, False}

@@ -29,7 +29,7 @@ MISSPELT = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalN
 GROUP_OF_4 = [{"requests": ["neurons"], "matchAttribute": "resource.aws.com/devicegroup4_id"}]
 
 
-def devices(count: int, *selectors: str, parameters: Any = None, constraints: Any = None) -> Object:
+def claim_spec(count: int, *selectors: str, parameters: Any = None, constraints: Any = None) -> Object:
     """The spec of a claim."""
     section: Object = {"requests": [devices_request("neurons", count=count, selectors=selectors)]}
     if constraints is not None:
@@ -54,7 +54,7 @@ def installed(control_plane: ControlPlane, configuration: Object) -> Iterator[No
     """The configuration, in force."""
     api = control_plane.admin
     api.create(configuration)
-    canary = claim_template("canary", devices(1, TRN2, parameters=MISSPELT))
+    canary = claim_template("canary", claim_spec(1, TRN2, parameters=MISSPELT))
 
     def refused() -> bool:
         try:
@@ -77,25 +77,25 @@ class TestTemplates:
         ("spec", "field", "message"),
         [
             (
-                devices(1, TRN2, parameters=MISSPELT),
+                claim_spec(1, TRN2, parameters=MISSPELT),
                 "spec.spec.devices.config[0].opaque.parameters.logicalNeuronCoreCount",
                 "NEU407: NeuronConfig has no field \"logicalNeuronCoreCount\". Did you mean 'logicalNeuronCore'? Its"
                 " fields are apiVersion, kind and logicalNeuronCore; a newer field needs a newer version of this"
                 " program.",
             ),
             (
-                devices(7, TRN1),
+                claim_spec(7, TRN1),
                 "spec.spec.devices.requests[0].exactly.count",
                 f"NEU520: {SENTENCE} Nearest valid counts: 4 or 8.",
             ),
             (
-                devices(8, TRN2, constraints=GROUP_OF_4),
+                claim_spec(8, TRN2, constraints=GROUP_OF_4),
                 "spec.spec.devices.constraints[0].matchAttribute",
                 "NEU522: 8 devices must agree on resource.aws.com/devicegroup4_id, and at most 4 do. Request 4"
                 " or fewer, or use matchAttribute: resource.aws.com/devicegroup8_id.",
             ),
             (
-                devices(17, TRN2),
+                claim_spec(17, TRN2),
                 "spec.spec.devices.requests[0].exactly.count",
                 "NEU521: 17 devices are requested, and a node of trn2.48xlarge has 16. Request 16 or fewer.",
             ),
@@ -110,7 +110,7 @@ class TestTemplates:
         assert result.stderr == f'The ResourceClaimTemplate "big" is invalid: {field}: {message}\n'
 
     def test_all_errors_are_printed_together(self, kubectl: Kubectl) -> None:
-        result = applied(kubectl, claim_template("big", devices(7, TRN1, parameters=MISSPELT)))
+        result = applied(kubectl, claim_template("big", claim_spec(7, TRN1, parameters=MISSPELT)))
         assert result.stderr.startswith('The ResourceClaimTemplate "big" is invalid: \n')
         assert [line[:9] for line in result.stderr.splitlines()[1:]] == ["* spec.sp", "* spec.sp"]
         assert "NEU407" in result.stderr
@@ -118,7 +118,7 @@ class TestTemplates:
 
     def test_a_misspelt_type_warns_and_names_the_closest(self, kubectl: Kubectl) -> None:
         selector = "device.attributes['neuron.aws.com'].instanceType == 'trn2.48xlarg'"
-        result = applied(kubectl, claim_template("typo", devices(1, selector)))
+        result = applied(kubectl, claim_template("typo", claim_spec(1, selector)))
         assert result.ok
         assert result.warnings == (
             "NEU610: no device has instanceType 'trn2.48xlarg'. Did you mean 'trn2.48xlarge'?",
@@ -126,7 +126,7 @@ class TestTemplates:
         )
 
     def test_missing_constraints_come_with_the_yaml_to_add(self, kubectl: Kubectl) -> None:
-        result = applied(kubectl, claim_template("loose", devices(4, TRN2)))
+        result = applied(kubectl, claim_template("loose", claim_spec(4, TRN2)))
         assert result.ok
         assert result.warnings == (
             "NEU524: nothing keeps the 4 devices of request neurons connected.",
@@ -134,7 +134,7 @@ class TestTemplates:
         )
 
     def test_repeated_keys_reach_the_webhook(self, api: Api, namespace: str) -> None:
-        manifest = claim_template("twice", devices(1, TRN2, parameters={"@": 1}))
+        manifest = claim_template("twice", claim_spec(1, TRN2, parameters={"@": 1}))
         text = json.dumps(manifest).replace(
             '{"@": 1}',
             '{"apiVersion":"neuron.aws.com/v1","kind":"NeuronConfig","logicalNeuronCore":1,"logicalNeuronCore":2}',
@@ -147,7 +147,7 @@ class TestTemplates:
 class TestClaims:
     def test_an_invalid_claim_is_denied(self, kubectl: Kubectl) -> None:
         made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
-        result = applied(kubectl, {**made, "spec": devices(17, TRN2)})
+        result = applied(kubectl, {**made, "spec": claim_spec(17, TRN2)})
         assert "spec.devices.requests[0].exactly.count: NEU521: " in result.stderr
 
     def test_a_claim_of_an_older_invalid_template_is_denied_with_an_event_of_the_pod(
@@ -159,7 +159,7 @@ class TestClaims:
 
             def stored() -> bool:
                 try:
-                    api.create(claim_template("old", devices(1, TRN2, parameters=MISSPELT)), namespace)
+                    api.create(claim_template("old", claim_spec(1, TRN2, parameters=MISSPELT)), namespace)
                 except ApiError:
                     return False
                 return True
@@ -173,7 +173,7 @@ class TestClaims:
 
         def refused() -> bool:
             try:
-                api.create(claim_template("x", devices(17, TRN2)), namespace, dry_run=True)
+                api.create(claim_template("x", claim_spec(17, TRN2)), namespace, dry_run=True)
             except ApiError:
                 return True
             return False
@@ -196,7 +196,7 @@ class TestClaims:
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
             "metadata": {"name": "old", "finalizers": ["example.com/hold"]},
-            "spec": devices(17, TRN2),
+            "spec": claim_spec(17, TRN2),
         }
         try:
 
@@ -238,7 +238,7 @@ class TestWorkloads:
         )
 
     def test_an_unused_claim_gets_a_warning(self, api: Api, kubectl: Kubectl, namespace: str) -> None:
-        api.create(claim_template("driver-version-neuron", devices(1, TRN2)), namespace)
+        api.create(claim_template("driver-version-neuron", claim_spec(1, TRN2)), namespace)
         claims = [{"name": "neurons", "resourceClaimTemplateName": "driver-version-neuron"}]
         result = applied(kubectl, workload("Deployment", "serve", pod("any", container(), resourceClaims=claims)))
         assert result.warnings[0].startswith("NEU702: no container refers to claim 'neurons'")
@@ -247,7 +247,9 @@ class TestWorkloads:
         using = container()
         using["resources"] = {"claims": [{"name": "neurons"}]}
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
-        result = kubectl.feed("apply", claim_template("big", devices(1, TRN2)), pod("p", using, resourceClaims=claims))
+        result = kubectl.feed(
+            "apply", claim_template("big", claim_spec(1, TRN2)), pod("p", using, resourceClaims=claims)
+        )
         assert (result.ok, result.warnings) == (True, ()), result.stderr
 
     def test_a_missing_template_gets_a_warning(self, kubectl: Kubectl) -> None:
@@ -271,7 +273,7 @@ class TestSlices:
         fleet.add("trn1.32xlarge")
 
         def told() -> bool:
-            spec = devices(1, f"{TRN2} && true")
+            spec = claim_spec(1, f"{TRN2} && true")
             result = kubectl.feed("apply", claim_template("away", spec), flags=("--dry-run=server",))
             return any("NEU612" in warning for warning in result.warnings)
 
@@ -310,13 +312,13 @@ class TestCommand:
         self, api: Api, kubectl: Kubectl, namespace: str, fleet: Fleet
     ) -> None:
         fleet.add("trn1.32xlarge")
-        assert self.run(kubectl, claim_template("away", devices(1, TRN2))) == (0, ["NEU612"])
-        assert self.run(kubectl, claim_template("here", devices(1, TRN1))) == (0, [])
+        assert self.run(kubectl, claim_template("away", claim_spec(1, TRN2))) == (0, ["NEU612"])
+        assert self.run(kubectl, claim_template("here", claim_spec(1, TRN1))) == (0, [])
         using = container()
         using["resources"] = {"claims": [{"name": "neurons"}]}
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
         manifest = pod("p", using, resourceClaims=claims)
         manifest["metadata"]["namespace"] = namespace
         assert self.run(kubectl, manifest) == (0, ["NEU705"])
-        api.create(claim_template("big", devices(1, TRN1)), namespace)
+        api.create(claim_template("big", claim_spec(1, TRN1)), namespace)
         assert self.run(kubectl, manifest) == (0, [])

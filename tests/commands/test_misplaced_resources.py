@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 
 ASKS = "{aws.amazon.com/neuron: 4}"
 PODS = {
@@ -19,6 +18,6 @@ PODS = {
 @pytest.mark.parametrize("command", ["validate", "explain", "convert", "report"])
 def test_it_is_an_error_in_every_command(tmp_path: Path, command: str, spec: str) -> None:
     (tmp_path / "pod.yaml").write_text(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n{spec}")
-    result = CliRunner().invoke(main, [command, "-f", str(tmp_path / "pod.yaml"), "--families", "trn1"])
+    result = invoke(command, "-f", tmp_path / "pod.yaml", "--families", "trn1")
     assert result.exit_code == 1, result.output
     assert "NEU129" in result.output

@@ -10,14 +10,13 @@ from typing import Any
 import jsonpatch
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from commands.cli.main import main
 from commands.objects.manifests import Manifest, manifests_of, path_steps
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import path_text
 from tests.support import golden
 from tests.support.clusters import FakeCluster, mutator
+from tests.support.invoking import invoke_offline
 from tests.support.validation import review, validator
 
 FAMILIES = ("trn2", "trn1")
@@ -43,21 +42,21 @@ PODS: dict[str, dict[str, Any]] = {
 }
 
 
-def template(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def pod_template(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "main", "image": "app:1", **container}], **spec}}
 
 
-KARPENTER = template(
+KARPENTER = pod_template(
     {"resources": PODS["fits"], "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]},
     nodeSelector={"karpenter.sh/nodepool": "accelerated"},
 )
 MISSPELT_KEY = {
     "metadata": {"annotations": {"neuron.aws.com/logical-neuroncore": "1"}},
-    **template({"resources": PODS["fits"]}),
+    **pod_template({"resources": PODS["fits"]}),
 }
 QUEUED = {
     "metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "q"}},
-    **template({"resources": PODS["fits"]}),
+    **pod_template({"resources": PODS["fits"]}),
 }
 
 
@@ -84,7 +83,7 @@ def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
 
 def of_kinds() -> Iterator[Any]:
     """An object of each kind of the table, with each pod."""
-    pods = {name: template({"resources": resources}) for name, resources in PODS.items()}
+    pods = {name: pod_template({"resources": resources}) for name, resources in PODS.items()}
     pods |= {"karpenter": KARPENTER, "queued": QUEUED, "key": MISSPELT_KEY}
     for (group, kind), entry in KINDS.items():
         for name, pod in pods.items():
@@ -127,10 +126,10 @@ def with_kind(manifest: Manifest) -> dict[str, Any]:
     return json.loads(json.dumps(manifest.data, default=str))  # type: ignore[no-any-return]
 
 
-def run(command: str, item: Any, *flags: str) -> tuple[int, str]:
+def run_on_item(command: str, item: Any, *flags: str) -> tuple[int, str]:
     arguments = [command, "-f", "-", "--families", ",".join(FAMILIES), *flags]
     text = item if isinstance(item, str) else json.dumps(item)
-    result = CliRunner().invoke(main, arguments, input=text, env={"KUBECONFIG": "/dev/null"})
+    result = invoke_offline(*arguments, stdin=text)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, result.output
 
@@ -142,17 +141,18 @@ def plain(path: str) -> str:
 
 def of_validate(item: Any) -> set[tuple[str, str]]:
     return {
-        (each["code"], plain(each["path"])) for each in json.loads(run("validate", item, "-o", "json")[1])["findings"]
+        (each["code"], plain(each["path"]))
+        for each in json.loads(run_on_item("validate", item, "-o", "json")[1])["findings"]
     }
 
 
 def of_explain(item: Any) -> set[tuple[str, str]]:
-    pods = json.loads(run("explain", item, "-o", "json")[1])
+    pods = json.loads(run_on_item("explain", item, "-o", "json")[1])
     return {(each["code"], plain(each["path"])) for pod in pods for each in pod["findings"]}
 
 
 def of_report(item: Any) -> set[tuple[str, str]]:
-    workloads = json.loads(run("report", item, "-o", "json")[1])["workloads"]
+    workloads = json.loads(run_on_item("report", item, "-o", "json")[1])["workloads"]
     return {(each["code"], plain(each["path"])) for workload in workloads for each in workload["obstacles"]}
 
 
@@ -173,10 +173,10 @@ def of_server(item: Any, view: Any = None, namespace: str = "team-a") -> tuple[s
     return set(codes), bool(validated.errors) or "NEU701" in codes
 
 
-NOT_READABLE = template({}, nodeName=5)
+NOT_READABLE = pod_template({}, nodeName=5)
 RAY_GROUPS = {
     "headGroupSpec": {"template": NOT_READABLE},
-    "workerGroupSpecs": [{"template": template({"resources": PODS["refused"]})}],
+    "workerGroupSpecs": [{"template": pod_template({"resources": PODS["refused"]})}],
 }
 SEEN_BY_ONE_SIDE: dict[str, Any] = {
     "a pod that cannot be read beside another": {
@@ -189,7 +189,7 @@ SEEN_BY_ONE_SIDE: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         **MISSPELT_KEY,
-        **template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
+        **pod_template({}, nodeSelector={"aws.amazon.com/neuron": "true"}),
     },
 }
 """Found by random manifests."""
@@ -208,7 +208,7 @@ def test_server_and_all_commands_give_the_same_findings(item: dict[str, Any]) ->
     told = of_validate(item)
     codes = {code for code, _ in told}
     assert of_explain(item) == told
-    said = {command: run(command, item) for command in ("validate", "convert", "explain")}
+    said = {command: run_on_item(command, item) for command in ("validate", "convert", "explain")}
     converts = {each for each in of_convert(said["convert"][1]) if each[0] not in OF_CONVERT_ONLY}
     if counts_template(item):
         converts = {each for each in converts if each[0] != "NEU232"} | {each for each in told if each[0] == "NEU232"}

@@ -9,9 +9,8 @@ from typing import Any, Final
 import orjson
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 from webhook.server import settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -42,7 +41,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from leaves(inner, (*path, key))
 
 
-def changed(value: Any, path: tuple[Any, ...], put: object) -> Any:
+def replaced_at(value: Any, path: tuple[Any, ...], put: object) -> Any:
     whole = copy.deepcopy(value)
     inner = whole
     for step in path[:-1]:
@@ -58,8 +57,8 @@ def test_messages_about_a_field_of_another_type(tmp_path: Path, name: str, comma
     for number, whole in enumerate(objects):
         for at, path in enumerate(leaves(whole)):
             for odd in ("null", "true", "list", "object"):
-                (tmp_path / f"{number}-{at}-{odd}.json").write_bytes(orjson.dumps(changed(whole, path, ODD[odd])))
-    result = CliRunner().invoke(main, [command, str(tmp_path)])
+                (tmp_path / f"{number}-{at}-{odd}.json").write_bytes(orjson.dumps(replaced_at(whole, path, ODD[odd])))
+    result = invoke(command, tmp_path)
     assert result.exit_code == 1
     told = result.stderr if command == "convert" else result.output
     assert [line for line in told.splitlines() if _PYTHON.search(line)] == []

@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from commands.cli.main import main
 from commands.objects.text_edits import apply
 from commands.rewrite.yaml_edits import edit
 from runtime.yaml_nodes import Mapping_, compose
+from tests.support.invoking import invoke
 
 POD = """\
 apiVersion: v1
@@ -34,8 +33,8 @@ spec:
 SAID = re.compile(r"the key 'containers' stands\s+twice\s+in lines 6 and 11, with\s+\[\{")
 
 
-def run(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, [*words, "--families", "inf2"])
+def run_for_inf2(*words: str) -> tuple[int, str]:
+    result = invoke(*words, "--families", "inf2")
     return result.exit_code, result.output
 
 
@@ -44,7 +43,7 @@ def run(*words: str) -> tuple[int, str]:
 )
 def test_every_command_reads_the_last_value_and_warns(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "pod.yaml").write_text(POD)
-    code, output = run(*command, "-f", str(tmp_path / "pod.yaml"))
+    code, output = run_for_inf2(*command, "-f", str(tmp_path / "pod.yaml"))
     assert code == 0, output
     assert output.count("NEU717") >= 2, output
     assert SAID.search(output), output
@@ -52,7 +51,7 @@ def test_every_command_reads_the_last_value_and_warns(tmp_path: Path, command: l
 
 def test_a_converted_text_has_the_key_once_and_keeps_its_comments(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(POD)
-    _, output = run("convert", "-o", "yaml", "-f", str(tmp_path / "pod.yaml"))
+    _, output = run_for_inf2("convert", "-o", "yaml", "-f", str(tmp_path / "pod.yaml"))
     pod = output.rpartition("---\n")[2]
     assert pod.count("containers:") == 1
     assert "image: two   # kept" in pod
@@ -63,15 +62,15 @@ def test_a_converted_text_has_the_key_once_and_keeps_its_comments(tmp_path: Path
 def test_an_object_that_is_not_ours_is_warned_of_and_stays_as_it_is(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, name: d}\ndata: {a: '1'}\n"
     (tmp_path / "map.yaml").write_text(text)
-    code, output = run("validate", "-f", str(tmp_path / "map.yaml"))
+    code, output = run_for_inf2("validate", "-f", str(tmp_path / "map.yaml"))
     assert code == 0
     assert "map.yaml:3: warning NEU717 ConfigMap d: metadata.name" in output
-    assert run("convert", "-o", "yaml", "-f", str(tmp_path / "map.yaml"))[1].endswith(text)
+    assert run_for_inf2("convert", "-o", "yaml", "-f", str(tmp_path / "map.yaml"))[1].endswith(text)
 
 
 def test_json_of_any_escapes_is_read_the_same_way(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text('{"apiVersion": "v1", "kind": "ConfigMap", "x": "\\ud83d\\ude00", "x": 2}')
-    code, output = run("validate", "-f", str(tmp_path / "map.json"))
+    code, output = run_for_inf2("validate", "-f", str(tmp_path / "map.json"))
     assert code == 0
     assert "NEU717" in output
     assert '"\U0001f600" and 2' in output
@@ -82,7 +81,7 @@ def test_each_object_of_a_list_has_its_own_warning(tmp_path: Path) -> None:
         f"- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: m{n}}}, data: {{a: x, a: '{n}'}}}}\n" for n in (1, 2)
     )
     (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n{items}")
-    _, output = run("validate", "-o", "json", "-f", str(tmp_path / "list.yaml"))
+    _, output = run_for_inf2("validate", "-o", "json", "-f", str(tmp_path / "list.yaml"))
     found = json.loads(output.partition("\n0 errors")[0])["findings"]
     assert [(each["object"], each["path"], each["value"]) for each in found] == [
         ("ConfigMap m1", "data.a", '"1"'),

@@ -58,7 +58,7 @@ def mutated(case: Path) -> list[Object]:
     return [json.loads((case / "object.json").read_text()), *json.loads((case / "templates.json").read_text())]
 
 
-def converted(path: Path) -> list[Object]:
+def objects_of(path: Path) -> list[Object]:
     """The objects of a file, without policies, which no API server sees."""
     found = [each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each]
     flat = [item for each in found for item in each.get("items", [each])]

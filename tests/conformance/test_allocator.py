@@ -165,7 +165,7 @@ def attribute(chance: random.Random, kind: str) -> Object:
     return {f"{kind}s": [chance.choice(values) for _ in range(chance.randint(1, 3))]}
 
 
-def devices(chance: random.Random) -> list[Object]:
+def random_devices(chance: random.Random) -> list[Object]:
     """Devices whose attributes have lists, are missing, or differ in type."""
     found = []
     for number in range(chance.randint(2, 7)):
@@ -215,7 +215,7 @@ def test_list_type_attributes_are_matched_and_kept_apart_the_same_way(kubernetes
     claims = refused = 0
     for seed in range(10 * CASES):
         chance = random.Random(seed)  # noqa: S311 - a test
-        slices = [{"devices": devices(chance)}]
+        slices = [{"devices": random_devices(chance)}]
         kubernetes.publish(slices)
         model = structured.node_of(copy.deepcopy(slices))
         for number in range(2):

@@ -38,7 +38,7 @@ def test_patched_pods_and_their_templates_match_the_schema(case: Path) -> None:
 
 @pytest.mark.parametrize("path", objects.CONVERTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_converted_manifests_and_examples_match_the_schema(path: Path) -> None:
-    assert [fault for each in objects.converted(path) for fault in faults(each)] == []
+    assert [fault for each in objects.objects_of(path) for fault in faults(each)] == []
 
 
 @pytest.mark.parametrize("values", objects.CHARTS)

@@ -23,11 +23,11 @@ NO_CORES = {"neuroncores": "0"}
 ENRICH, CONVERT = names.ANNOTATION_ENRICH, names.ANNOTATION_CONVERT
 
 
-def request(**fields: Any) -> dict[str, Any]:
+def admin_request(**fields: Any) -> dict[str, Any]:
     return {"deviceClassName": names.DEVICE_CLASS, "allocationMode": "All", "adminAccess": True, **fields}
 
 
-def claim(
+def claim_object(
     *requests: dict[str, Any],
     kind: str = "ResourceClaimTemplate",
     version: str = "v1",
@@ -42,7 +42,7 @@ def claim(
     return {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": metadata, "spec": whole}
 
 
-def decide(
+def decide_claim(
     item: Any,
     operation: str = "CREATE",
     old: Any = None,
@@ -56,8 +56,8 @@ def decide(
     return asyncio.run(mutator(cluster, **options).review(review(item, operation, old)))
 
 
-def stored(item: Any) -> Any:
-    decision = decide(item)
+def enriched(item: Any) -> Any:
+    decision = decide_claim(item)
     assert decision.outcome is Outcome.ENRICHED, decision
     return jsonpatch.apply_patch(item, copy.deepcopy(list(decision.patch)))
 
@@ -72,9 +72,14 @@ def fields(item: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize("extra", [{}, {"allocationMode": "ExactCount", "count": 2}], ids=["All", "two"])
 def test_a_request_with_admin_access_asks_for_no_cores(version: str, kind: str, extra: dict[str, Any]) -> None:
-    item = claim(request(**extra), request(deviceClassName="other.example.com"), kind=kind, version=version)
-    found = fields(stored(item))
-    assert found == [request(**extra, capacity={"requests": NO_CORES}), request(deviceClassName="other.example.com")]
+    item = claim_object(
+        admin_request(**extra), admin_request(deviceClassName="other.example.com"), kind=kind, version=version
+    )
+    found = fields(enriched(item))
+    assert found == [
+        admin_request(**extra, capacity={"requests": NO_CORES}),
+        admin_request(deviceClassName="other.example.com"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,23 +94,25 @@ def test_a_request_with_admin_access_asks_for_no_cores(version: str, kind: str, 
     ids=str,
 )
 def test_other_capacities_stay(capacity: Any, after: dict[str, str]) -> None:
-    assert fields(stored(claim(request(capacity=capacity)))) == [request(capacity={"requests": after})]
+    assert fields(enriched(claim_object(admin_request(capacity=capacity)))) == [
+        admin_request(capacity={"requests": after})
+    ]
 
 
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (claim(request(capacity={"requests": {"neuroncores": "1"}})), "not-plain"),
-        (claim(request(capacity={"requests": {"neuron.aws.com/neuroncores": "0"}})), "not-plain"),
-        (claim(request(adminAccess="true")), "not-plain"),
-        (claim(request(deviceClassName="other.example.com")), "not-plain"),
-        (claim(request(), annotations={ENRICH: "false"}), "not-enriched"),
-        (claim(request(), annotations={CONVERT: "off"}), "mode-off-by-"),
+        (claim_object(admin_request(capacity={"requests": {"neuroncores": "1"}})), "not-plain"),
+        (claim_object(admin_request(capacity={"requests": {"neuron.aws.com/neuroncores": "0"}})), "not-plain"),
+        (claim_object(admin_request(adminAccess="true")), "not-plain"),
+        (claim_object(admin_request(deviceClassName="other.example.com")), "not-plain"),
+        (claim_object(admin_request(), annotations={ENRICH: "false"}), "not-enriched"),
+        (claim_object(admin_request(), annotations={CONVERT: "off"}), "mode-off-by-"),
     ],
     ids=["own cores", "qualified", "a word", "other class", "enrich-claims false", "off"],
 )
 def test_others_stay_as_they_are(item: dict[str, Any], reason: str) -> None:
-    decision = decide(item)
+    decision = decide_claim(item)
     assert (decision.patch, decision.errors) == ((), ())
     assert decision.reason.startswith(reason)
 
@@ -116,13 +123,13 @@ def test_others_stay_as_they_are(item: dict[str, Any], reason: str) -> None:
     ids=["nothing is known", "nothing is shared", "a driver without capacities", "shared without capacities"],
 )
 def test_where_a_device_may_not_serve_it_nothing_is_added(seen: dict[str, Observation]) -> None:
-    assert decide(claim(request()), seen=seen).reason == "no-shares"
+    assert decide_claim(claim_object(admin_request()), seen=seen).reason == "no-shares"
 
 
 def test_a_namespace_may_opt_out_and_shadow_mode_only_says_it() -> None:
     facts = NamespaceFacts(annotations=((ENRICH, "false"),))
-    assert decide(claim(request()), facts=facts).reason == "not-enriched"
-    decision = decide(claim(request()), mode="shadow")
+    assert decide_claim(claim_object(admin_request()), facts=facts).reason == "not-enriched"
+    decision = decide_claim(claim_object(admin_request()), mode="shadow")
     assert (decision.outcome, decision.patch) == (Outcome.SHADOWED, ())
     assert [each.message for each in decision.warnings] == [
         "shadow mode: this ResourceClaimTemplate would be enriched: adminAccess with neuroncores 0."
@@ -130,13 +137,13 @@ def test_a_namespace_may_opt_out_and_shadow_mode_only_says_it() -> None:
 
 
 def test_the_manifest_can_be_applied_again() -> None:
-    item = claim(request(), annotations={"team": "a"})
-    after = stored(item)
-    again = decide(item, "UPDATE", after)
+    item = claim_object(admin_request(), annotations={"team": "a"})
+    after = enriched(item)
+    again = decide_claim(item, "UPDATE", after)
     assert jsonpatch.apply_patch(item, copy.deepcopy(list(again.patch))) == after
-    changed = claim(request(), request(), annotations={"team": "a"})
-    assert decide(changed, "UPDATE", after).patch == (), "the API server says that the spec is immutable"
-    assert decide(item, "UPDATE", item).patch == ()
+    changed = claim_object(admin_request(), admin_request(), annotations={"team": "a"})
+    assert decide_claim(changed, "UPDATE", after).patch == (), "the API server says that the spec is immutable"
+    assert decide_claim(item, "UPDATE", item).patch == ()
 
 
 JSON = st.recursive(
@@ -148,9 +155,9 @@ JSON = st.recursive(
 
 @hypothesis.given(JSON, JSON, JSON)
 def test_any_type_of_any_field_is_answered(capacity: Any, access: Any, annotations: Any) -> None:
-    item = claim(request(capacity=capacity, adminAccess=access))
+    item = claim_object(admin_request(capacity=capacity, adminAccess=access))
     item["metadata"]["annotations"] = annotations
-    decision = decide(item)
+    decision = decide_claim(item)
     if decision.patch and (capacity is None or isinstance(capacity, dict)):
         found = jsonpatch.apply_patch(item, copy.deepcopy(list(decision.patch)))
         assert fields(found)[0]["capacity"]["requests"]["neuroncores"] == "0"

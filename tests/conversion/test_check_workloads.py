@@ -14,7 +14,7 @@ from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.pod_places import PodPlace
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.selectors.claim_context import claim_context
+from policies.selectors.engine import claim_context
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import (
@@ -32,7 +32,7 @@ from tests.support.validation import (
 SEVEN = pod(container(neuron="7"))
 
 
-def workload(group: str, kind: str, steps: tuple[Any, ...], template: dict[str, Any]) -> dict[str, Any]:
+def holding(group: str, kind: str, steps: tuple[Any, ...], template: dict[str, Any]) -> dict[str, Any]:
     """An object that holds a pod template where `steps` lead; `*` is a list's item, or a member called `Worker`."""
     value: Any = template
     for position in reversed(range(len(steps))):
@@ -55,8 +55,8 @@ KINDS = [
 ]
 
 
-def deployment(template: dict[str, Any]) -> dict[str, Any]:
-    return workload("apps", "Deployment", ("spec", "template"), template)
+def deployment_holding(template: dict[str, Any]) -> dict[str, Any]:
+    return holding("apps", "Deployment", ("spec", "template"), template)
 
 
 def warnings(manifest: dict[str, Any], cluster: FakeClaims | None = None, **options: Any) -> list[str]:
@@ -70,7 +70,7 @@ class TestRefusedPods:
     def test_every_workload_kind_gets_a_warning_about_denied_pods(
         self, group: str, kind: str, steps: tuple[Any, ...]
     ) -> None:
-        said = warnings(workload(group, kind, steps, SEVEN))
+        said = warnings(holding(group, kind, steps, SEVEN))
         announced = " ".join(said[:-3]).replace(" NEU701:", "")
         assert announced.startswith(f"NEU701: pods of this {kind} would be refused: ")
         assert announced.endswith("spec.containers[0]")
@@ -81,14 +81,14 @@ class TestRefusedPods:
         ]
 
     def test_warnings_have_paths_into_the_workload(self) -> None:
-        job = workload("kubeflow.org", "PyTorchJob", ("spec", "pytorchReplicaSpecs", "*", "template"), SEVEN)
+        job = holding("kubeflow.org", "PyTorchJob", ("spec", "pytorchReplicaSpecs", "*", "template"), SEVEN)
         paths = [finding.path for finding in decide(job).warnings]
         container_path = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
         assert paths[0] == container_path
         assert paths[1] == f"{container_path}.resources.limits[aws.amazon.com/neuron]"
 
     def test_every_denied_container_gets_a_warning(self) -> None:
-        said = warnings(deployment(pod(container("a", neuron="x"), container("b", neuroncore="1.5"))))
+        said = warnings(deployment_holding(pod(container("a", neuron="x"), container("b", neuroncore="1.5"))))
         assert [each.partition(":")[0] for each in said] == ["NEU701", "NEU101", "NEU701", "NEU101"]
 
     @pytest.mark.parametrize(
@@ -102,30 +102,30 @@ class TestRefusedPods:
     def test_every_other_error_of_the_pod_is_a_warning_of_the_workload(
         self, template: dict[str, Any], code: str
     ) -> None:
-        said = warnings(deployment(template))
+        said = warnings(deployment_holding(template))
         assert said[0].startswith("NEU701: ")
         assert said[1].startswith(code)
 
 
 class TestWarnings:
     def test_a_workload_gets_the_warnings_of_its_conversion(self) -> None:
-        assert [each[:6] for each in warnings(deployment(pod(container(neuron="1"), schedulerName="own")))] == [
+        assert [each[:6] for each in warnings(deployment_holding(pod(container(neuron="1"), schedulerName="own")))] == [
             "NEU203"
         ]
 
     def test_a_valid_workload_gets_no_warning(self) -> None:
-        assert warnings(deployment(pod(container(neuron="4")))) == []
+        assert warnings(deployment_holding(pod(container(neuron="4")))) == []
 
     def test_an_unused_claim_gets_a_warning(self) -> None:
         """As in a published example, whose container never mentions the claim."""
         claims = [{"name": "neurons", "resourceClaimTemplateName": "driver-version-neuron"}]
-        said = warnings(deployment(pod(container(), resourceClaims=claims)))
+        said = warnings(deployment_holding(pod(container(), resourceClaims=claims)))
         assert said[0].startswith("NEU702: no container refers to claim 'neurons'")
 
     def test_a_missing_template_gets_a_warning(self) -> None:
         claims = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
         template = pod({"name": "main", "resources": {"claims": [{"name": "neurons"}]}}, resourceClaims=claims)
-        assert [each[:6] for each in warnings(deployment(template), FakeClaims(objects=set()))] == ["NEU705"]
+        assert [each[:6] for each in warnings(deployment_holding(template), FakeClaims(objects=set()))] == ["NEU705"]
 
     def test_limits_beside_a_claim_for_neuron_devices_get_one_warning(self) -> None:
         cluster = FakeClaims()
@@ -135,32 +135,35 @@ class TestWarnings:
             **container(neuron="1"),
             "resources": {"limits": {"aws.amazon.com/neuron": "1"}, "claims": [{"name": "devices"}]},
         }
-        manifest = deployment(pod(main, resourceClaims=claims))
+        manifest = deployment_holding(pod(main, resourceClaims=claims))
         assert [each[:6] for each in warnings(manifest, cluster)] == ["NEU206"]
         assert [each[:6] for each in warnings(manifest, cluster, mode="off")] == ["NEU704"]
 
 
 class TestModes:
     def test_a_workload_gets_no_warning_if_conversion_is_off(self) -> None:
-        assert warnings(deployment(SEVEN), mode="off") == []
-        assert warnings(deployment(pod(container(neuron="7"), annotations={names.ANNOTATION_CONVERT: "off"}))) == []
+        assert warnings(deployment_holding(SEVEN), mode="off") == []
+        assert (
+            warnings(deployment_holding(pod(container(neuron="7"), annotations={names.ANNOTATION_CONVERT: "off"})))
+            == []
+        )
 
     def test_the_annotation_of_the_namespace_switches_warnings_off(self) -> None:
         facts = NamespaceFacts(annotations=((names.ANNOTATION_CONVERT, "off"),))
-        assert warnings(deployment(SEVEN), FakeClaims(namespaces={"team-a": facts})) == []
+        assert warnings(deployment_holding(SEVEN), FakeClaims(namespaces={"team-a": facts})) == []
 
     def test_shadow_mode_warns_of_future_denials(self) -> None:
-        said = warnings(deployment(SEVEN), mode="shadow")
+        said = warnings(deployment_holding(SEVEN), mode="shadow")
         assert said[0] == "NEU208: shadow mode: this pod would be refused."
         assert said[1].startswith("NEU105: Instance type trn1.32xlarge does not support requests for device: 7.")
 
     def test_shadow_mode_does_not_warn_of_valid_pods(self) -> None:
-        assert warnings(deployment(pod(container(neuron="4"))), mode="shadow") == []
+        assert warnings(deployment_holding(pod(container(neuron="4"))), mode="shadow") == []
 
 
 def groups(size: int | None, template: dict[str, Any]) -> dict[str, Any]:
     steps = ("spec", "leaderWorkerTemplate", "workerTemplate")
-    manifest = workload("leaderworkerset.x-k8s.io", "LeaderWorkerSet", steps, template)
+    manifest = holding("leaderworkerset.x-k8s.io", "LeaderWorkerSet", steps, template)
     if size is not None:
         manifest["spec"]["leaderWorkerTemplate"]["size"] = size
     return manifest

@@ -25,7 +25,7 @@ RECORD = "neuron.aws.com/converted-from"
 TEMPLATES = "[{demand: {devices: 4}, name: four}]"
 
 
-def policies(efa: str = "efa: {}", **spec: str) -> Any:
+def efa_policies(efa: str = "efa: {}", **spec: str) -> Any:
     lines = [f"  {key}: {value}\n" for key, value in spec.items()]
     text = (
         "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: fabric}\n"
@@ -34,8 +34,8 @@ def policies(efa: str = "efa: {}", **spec: str) -> Any:
     return load({"p.yaml": text.encode()})
 
 
-ON = policies(families="[trn2]")
-OFF = policies("mode: convert", families="[trn2]")
+ON = efa_policies(families="[trn2]")
+OFF = efa_policies("mode: convert", families="[trn2]")
 
 
 def with_efa(made: dict[str, Any], limit: Any = "4", request: Any = None) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def with_efa(made: dict[str, Any], limit: Any = "4", request: Any = None) -> dic
     return made
 
 
-def decide(manifest: Any, rules: Any = ON, old: Any = None, **cluster: Any) -> Decision:
+def decide_with_rules(manifest: Any, rules: Any = ON, old: Any = None, **cluster: Any) -> Decision:
     subject = mutator(FakeCluster(**cluster), policies=rules)
     return asyncio.run(subject.review(request(manifest, "CREATE" if old is None else "UPDATE", old)))
 
@@ -61,18 +61,18 @@ def efa_of(decision: Decision) -> Any:
 
 def test_the_limit_becomes_a_request_of_the_same_claim() -> None:
     manifest = pod(with_efa(container(neuron="4"), "4", "4"))
-    decision = decide(manifest, named_classes=frozenset({CLASS}))
+    decision = decide_with_rules(manifest, named_classes=frozenset({CLASS}))
     assert efa_of(decision)["count"] == 4
     stored = after(manifest, decision)
     assert stored["spec"]["containers"][0]["resources"] == {"claims": [{"name": "neuron"}]}
     assert json.loads(stored["metadata"]["annotations"][RECORD])["efa"] == {
         "container": "main", "count": 4, "deviceClass": CLASS,
     }  # fmt: skip
-    assert decide(stored).outcome == "unchanged"
+    assert decide_with_rules(stored).outcome == "unchanged"
 
 
 def test_the_policy_may_name_the_class() -> None:
-    decision = decide(pod(with_efa(container(neuron="4"))), policies("efa: {deviceClass: net.example}"))
+    decision = decide_with_rules(pod(with_efa(container(neuron="4"))), efa_policies("efa: {deviceClass: net.example}"))
     assert efa_of(decision)["deviceClassName"] == "net.example"
 
 
@@ -85,7 +85,7 @@ def test_efa_limits_stay_without_the_policy_field(neuron: str, efa: Any) -> None
     limited = copy.deepcopy(plain)
     if efa is not None:
         with_efa(limited["spec"]["containers"][0], efa)
-    one, other = decide(plain, OFF), decide(limited, OFF)
+    one, other = decide_with_rules(plain, OFF), decide_with_rules(limited, OFF)
     assert [each.name for each in one.templates] == [each.name for each in other.templates]
     assert [str(each) for each in one.errors] == [str(each) for each in other.errors]
     assert RECORD not in str(other.patch) or "efa" not in str([each for each in other.patch if RECORD in str(each)])
@@ -95,7 +95,7 @@ def test_efa_limits_stay_without_the_policy_field(neuron: str, efa: Any) -> None
 
 def test_efa_limits_stay_without_the_device_class() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    decision = decide(manifest, named_classes=frozenset({"neuron.aws.com"}))
+    decision = decide_with_rules(manifest, named_classes=frozenset({"neuron.aws.com"}))
     (finding,) = decision.warnings
     assert (finding.code, finding.path) == ("NEU231", f"spec.containers[0].resources.limits[{EFA}]")
     assert str(finding).startswith(
@@ -113,7 +113,7 @@ def test_efa_limits_stay_without_the_device_class() -> None:
     ],
 )
 def test_exactly_one_container_must_set_both_limits(containers: list[Any]) -> None:
-    (error,) = decide(pod(*containers)).errors
+    (error,) = decide_with_rules(pod(*containers)).errors
     assert error.code == "NEU125"
     assert "needs one container that has both limits, and no other container with either" in error.message
 
@@ -123,31 +123,31 @@ def test_an_invalid_number_is_refused(limit: Any, wanted: Any) -> None:
     made = with_efa(container(neuron="4"), limit, wanted)
     if limit is None:
         del made["resources"]["limits"][EFA]
-    (error,) = decide(pod(made)).errors
+    (error,) = decide_with_rules(pod(made)).errors
     assert error.code == "NEU125"
     assert "it needs a limit that is a whole number, and an equal request or none" in error.message
 
 
 def test_an_efa_limit_of_zero_stays_in_the_container() -> None:
     manifest = pod(with_efa(container(neuron="4"), "0"))
-    decision = decide(manifest)
+    decision = decide_with_rules(manifest)
     assert efa_of(decision) is None
     assert after(manifest, decision)["spec"]["containers"][0]["resources"]["limits"] == {EFA: "0"}
 
 
 def test_pods_without_neuron_are_not_touched() -> None:
-    assert decide(pod(with_efa(container()))).outcome == "unchanged"
+    assert decide_with_rules(pod(with_efa(container()))).outcome == "unchanged"
 
 
 def test_templates_of_the_policy_serve_pods_without_efa_only() -> None:
-    rules = policies(families="[trn2]", templates=TEMPLATES)
-    assert decide(pod(container(neuron="4")), rules).reason == "mapped-template"  # it does not exist
-    assert efa_of(decide(pod(with_efa(container(neuron="4"))), rules))["count"] == 4
+    rules = efa_policies(families="[trn2]", templates=TEMPLATES)
+    assert decide_with_rules(pod(container(neuron="4")), rules).reason == "mapped-template"  # it does not exist
+    assert efa_of(decide_with_rules(pod(with_efa(container(neuron="4"))), rules))["count"] == 4
 
 
 def converted_with_efa() -> Any:
     manifest = pod(with_efa(container(neuron="4")))
-    return after(manifest, decide(manifest))
+    return after(manifest, decide_with_rules(manifest))
 
 
 def recorded_class(stored: Any, device_class: str) -> Any:
@@ -159,13 +159,15 @@ def recorded_class(stored: Any, device_class: str) -> Any:
 
 def test_the_class_is_that_of_the_policy_and_never_that_of_the_record() -> None:
     forged = recorded_class(converted_with_efa(), "secret-gpu")
-    decision = decide(forged)
+    decision = decide_with_rules(forged)
     assert efa_of(decision)["deviceClassName"] == CLASS
     assert "secret-gpu" not in str(decision.patch)
 
 
 def test_a_later_policy_with_another_class_is_followed() -> None:
-    decision = decide(converted_with_efa(), policies("efa: {deviceClass: net.example}", families="[trn2]"))
+    decision = decide_with_rules(
+        converted_with_efa(), efa_policies("efa: {deviceClass: net.example}", families="[trn2]")
+    )
     assert efa_of(decision)["deviceClassName"] == "net.example"
 
 
@@ -178,7 +180,7 @@ def test_a_later_policy_with_another_class_is_followed() -> None:
     ids=["no-policy", "no-class"],
 )
 def test_a_record_with_interfaces_that_no_policy_serves_is_refused(rules: Any, cluster: Any, why: str) -> None:
-    (error,) = decide(converted_with_efa(), rules, **cluster).errors
+    (error,) = decide_with_rules(converted_with_efa(), rules, **cluster).errors
     assert str(error) == (
         f"NEU125: container main had {EFA}: 4 in its claim when the pod was converted, and {why}."
         " Restore the limit, and remove label neuron.aws.com/converted and annotation neuron.aws.com/converted-from."
@@ -190,16 +192,16 @@ def test_a_record_gets_no_more_interfaces_than_the_catalogue_has() -> None:
     record = json.loads(stored["metadata"]["annotations"][RECORD])
     record["efa"]["count"] = 32
     stored["metadata"]["annotations"][RECORD] = json.dumps(record)
-    assert [each.code for each in decide(stored).errors] == ["NEU125"]
+    assert [each.code for each in decide_with_rules(stored).errors] == ["NEU125"]
 
 
 def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    stored = after(manifest, decide(manifest))
-    assert after(manifest, decide(manifest, ON, stored)) == stored
+    stored = after(manifest, decide_with_rules(manifest))
+    assert after(manifest, decide_with_rules(manifest, ON, stored)) == stored
     for limit, asks in (("2", "2"), ("x", "an invalid number"), (None, "none")):
         changed = pod(container(neuron="4") if limit is None else with_efa(container(neuron="4"), limit))
-        (error,) = decide(changed, ON, stored).errors
+        (error,) = decide_with_rules(changed, ON, stored).errors
         assert str(error).startswith(
             f"NEU115: container main now asks for {EFA}: {asks}, but the pod was converted with 4, which cannot change."
         )
@@ -220,7 +222,7 @@ def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
 )
 def test_a_forged_record_is_not_a_conversion(efa: Any) -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    stored = after(manifest, decide(manifest))
+    stored = after(manifest, decide_with_rules(manifest))
     assert claimed(pods.view(stored)) is not None
     record = json.loads(stored["metadata"]["annotations"][RECORD]) | {"efa": efa}
     stored["metadata"]["annotations"][RECORD] = json.dumps(record)
@@ -229,7 +231,7 @@ def test_a_forged_record_is_not_a_conversion(efa: Any) -> None:
 
 def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    decision = decide(manifest)
+    decision = decide_with_rules(manifest)
     stored, spec = after(manifest, decision), copy.deepcopy(decision.templates[0].spec)
 
     def verified(rules: Any = ON) -> bool:
@@ -244,7 +246,7 @@ def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
 
 def test_the_record_names_the_neuron_amount_only() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    asked = restated(pods.view(after(manifest, decide(manifest))))
+    asked = restated(pods.view(after(manifest, decide_with_rules(manifest))))
     assert asked is not None
     assert asked.of("main") == {NEURON: "4"}
     assert asked.gets_interfaces("main")

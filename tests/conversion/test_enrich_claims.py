@@ -20,6 +20,7 @@ from tests.conversion.test_convert_pods import converted
 from tests.conversion.test_convert_pods import decide as decide_pod
 from tests.support.clusters import FakeCluster, mutator
 from tests.support.manifests import container, pod
+from tests.support.neuron_policies import neuron_policy
 from tests.support.validation import decide as validated
 from tests.support.validation import flattened, review
 from webhook.reviews import mutate
@@ -29,13 +30,13 @@ GROUP4 = "resource.aws.com/devicegroup4_id"
 TRN2 = ("trn2",)
 
 
-def request(name: str, count: int | None = None, **fields: Any) -> dict[str, Any]:
+def defaulted_request(name: str, count: int | None = None, **fields: Any) -> dict[str, Any]:
     """As the API server sends it: with defaults."""
     exactly = {"deviceClassName": names.DEVICE_CLASS, "allocationMode": "ExactCount", "count": count or 1, **fields}
     return {"name": name, "exactly": exactly}
 
 
-def claim(
+def claim_object(
     *requests: dict[str, Any], kind: str = "ResourceClaimTemplate", annotations: Any = ASKED, **devices: Any
 ) -> dict[str, Any]:
     spec: dict[str, Any] = {"devices": {"requests": list(requests), **devices}}
@@ -46,7 +47,7 @@ def claim(
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": whole}
 
 
-def decide(
+def decision_on(
     item: Any,
     operation: str = "CREATE",
     old: Any = None,
@@ -61,12 +62,12 @@ def decide(
 
 
 def enriched(item: Any, **options: Any) -> Any:
-    decision = decide(item, **options)
+    decision = decision_on(item, **options)
     assert decision.outcome is Outcome.ENRICHED, decision
     return jsonpatch.apply_patch(item, list(decision.patch))
 
 
-def devices(item: Any) -> Any:
+def devices_in(item: Any) -> Any:
     spec = item["spec"]
     return spec.get("spec", spec)["devices"]
 
@@ -91,8 +92,10 @@ def devices(item: Any) -> Any:
 def test_a_claim_gets_what_a_pod_of_that_count_gets(
     kind: str, count: int, families: tuple[str, ...], annotations: Any
 ) -> None:
-    found = devices(
-        enriched(claim(request("n0", count), kind=kind, annotations=ASKED | annotations), families=families)
+    found = devices_in(
+        enriched(
+            claim_object(defaulted_request("n0", count), kind=kind, annotations=ASKED | annotations), families=families
+        )
     )
     legacy = pod(container(neuron=str(count)), annotations=annotations)
     [template] = decide_pod(legacy, families=families).templates
@@ -100,7 +103,7 @@ def test_a_claim_gets_what_a_pod_of_that_count_gets(
 
 
 def test_each_request_keeps_its_name_and_is_connected_by_itself() -> None:
-    found = devices(enriched(claim(request("big", 8), request("small", 4))))
+    found = devices_in(enriched(claim_object(defaulted_request("big", 8), defaulted_request("small", 4))))
     assert [(each["name"], each["exactly"]["count"]) for each in found["requests"]] == [("big", 8), ("small", 4)]
     assert [(each["requests"], each["matchAttribute"]) for each in found["constraints"]] == [
         (["big"], "resource.aws.com/devicegroup8_id"),
@@ -109,13 +112,13 @@ def test_each_request_keeps_its_name_and_is_connected_by_itself() -> None:
 
 
 def test_a_whole_node_stays_one_request() -> None:
-    [found] = devices(enriched(claim(request("gpus", 16))))["requests"]
+    [found] = devices_in(enriched(claim_object(defaulted_request("gpus", 16))))["requests"]
     assert (found["name"], found["exactly"]["count"]) == ("gpus", 16)
 
 
 def test_requests_for_one_device_each_are_one_set() -> None:
     """As KServe writes them."""
-    found = devices(enriched(claim(*(request(f"gpu-{number}") for number in range(4)))))
+    found = devices_in(enriched(claim_object(*(defaulted_request(f"gpu-{number}") for number in range(4)))))
     [constraint] = found["constraints"]
     assert constraint == {"requests": ["gpu-0", "gpu-1", "gpu-2", "gpu-3"], "matchAttribute": GROUP4}
     assert {each["exactly"]["count"] for each in found["requests"]} == {1}
@@ -125,8 +128,8 @@ def test_requests_of_other_classes_and_what_is_about_them_stay() -> None:
     other = {"name": "nic", "firstAvailable": [{"name": "a", "deviceClassName": "efa.networking.k8s.aws"}]}
     constraint = {"requests": ["nic"], "matchAttribute": "dra.net/numa"}
     config = {"requests": ["nic"], "opaque": {"driver": "dra.net", "parameters": {}}}
-    item = claim(other, request("gpus", 4), constraints=[constraint], config=[config])
-    found = devices(enriched(item))
+    item = claim_object(other, defaulted_request("gpus", 4), constraints=[constraint], config=[config])
+    found = devices_in(enriched(item))
     assert found["requests"][0] == other
     assert found["constraints"] == [constraint, {"requests": ["gpus"], "matchAttribute": GROUP4}]
     assert found["config"] == [config]
@@ -134,7 +137,9 @@ def test_requests_of_other_classes_and_what_is_about_them_stay() -> None:
 
 def test_tolerations_stay_in_every_alternative() -> None:
     tolerations = [{"operator": "Exists", "effect": "NoSchedule"}]
-    [found] = devices(enriched(claim(request("gpus", 3, tolerations=tolerations)), families=("inf2",)))["requests"]
+    [found] = devices_in(
+        enriched(claim_object(defaulted_request("gpus", 3, tolerations=tolerations)), families=("inf2",))
+    )["requests"]
     assert all(each["tolerations"] == tolerations for each in found["firstAvailable"])
 
 
@@ -142,16 +147,16 @@ def test_tolerations_stay_in_every_alternative() -> None:
 @pytest.mark.parametrize("count", [3, 4])
 def test_a_claim_of_an_older_version_is_enriched_in_its_version(version: str, flat: bool, count: int) -> None:
     families = ("inf2",) if count == 3 else TRN2
-    new = claim(request("gpus", count))
+    new = claim_object(defaulted_request("gpus", count))
     old = {**copy.deepcopy(new), "apiVersion": f"resource.k8s.io/{version}"}
     if flat:
         old["spec"]["spec"] = flattened(old["spec"]["spec"])
-    wanted, found = devices(enriched(new, families=families)), devices(enriched(old, families=families))
+    wanted, found = devices_in(enriched(new, families=families)), devices_in(enriched(old, families=families))
     assert found == (flattened({"devices": wanted})["devices"] if flat else wanted)
 
 
 def test_the_record_says_what_was_added() -> None:
-    item = enriched(claim(request("gpus", 4), annotations=ASKED | {names.ANNOTATION_LNC: "1"}))
+    item = enriched(claim_object(defaulted_request("gpus", 4), annotations=ASKED | {names.ANNOTATION_LNC: "1"}))
     assert json.loads(item["metadata"]["annotations"][names.ANNOTATION_ENRICHED]) == {
         "requests": {"gpus": ["selectors"]},
         "constraints": [GROUP4],
@@ -161,16 +166,15 @@ def test_the_record_says_what_was_added() -> None:
 
 def test_an_enriched_claim_has_no_findings() -> None:
     for count, families in ((1, TRN2), (4, TRN2), (3, ("inf2",)), (8, ("trn1", "trn2"))):
-        decision = validated(enriched(claim(request("gpus", count)), families=families))
+        decision = validated(enriched(claim_object(defaulted_request("gpus", count)), families=families))
         assert (decision.errors, decision.warnings) == ((), ()), count
 
 
 # --- who asks for it ----------------------------------------------------------------------------------------------
 
 
-def policy(**spec: Any) -> PolicySet:
-    body = {"apiVersion": "policy.neuron.aws.com/v1alpha1", "kind": "ConversionPolicy", "metadata": {"name": "p"}}
-    return load({"p.json": json.dumps({**body, "spec": {"order": 1, **spec}}).encode()})
+def conversion_policy(**spec: Any) -> PolicySet:
+    return load({"p.json": neuron_policy("ConversionPolicy", **spec)})
 
 
 def namespace(value: str) -> FakeCluster:
@@ -189,16 +193,20 @@ def namespace(value: str) -> FakeCluster:
     ],
 )
 def test_the_first_that_is_set_counts(own: str | None, of_namespace: str | None, by_policy: bool, outcome: str) -> None:
-    item = claim(request("gpus", 4), annotations=None if own is None else {names.ANNOTATION_ENRICH: own})
+    item = claim_object(
+        defaulted_request("gpus", 4), annotations=None if own is None else {names.ANNOTATION_ENRICH: own}
+    )
     cluster = None if of_namespace is None else namespace(of_namespace)
-    policies = policy(enrichesClaims=True) if by_policy else PolicySet()
-    assert decide(item, cluster=cluster, policies=policies).outcome == outcome
+    policies = conversion_policy(enrichesClaims=True) if by_policy else PolicySet()
+    assert decision_on(item, cluster=cluster, policies=policies).outcome == outcome
 
 
 @pytest.mark.parametrize("where", ["claim", "namespace"])
 def test_another_value_of_the_annotation_is_a_warning(where: str) -> None:
-    item = claim(request("gpus", 4), annotations={names.ANNOTATION_ENRICH: "yes"} if where == "claim" else None)
-    [finding] = decide(item, cluster=None if where == "claim" else namespace("yes")).warnings
+    item = claim_object(
+        defaulted_request("gpus", 4), annotations={names.ANNOTATION_ENRICH: "yes"} if where == "claim" else None
+    )
+    [finding] = decision_on(item, cluster=None if where == "claim" else namespace("yes")).warnings
     owner = "annotation" if where == "claim" else "Namespace annotation"
     assert str(finding) == f"NEU109: {owner} neuron.aws.com/enrich-claims is 'yes'. Allowed: true, false."
 
@@ -208,17 +216,20 @@ def test_a_policy_matches_a_claim_as_a_pod_with_its_labels_and_count() -> None:
         "objectSelector": {"matchLabels": {"team": "ml"}},
         "conditions": [{"name": "large", "expression": "neuron.devices >= 4"}],
     }
-    policies = policy(enrichesClaims=True, match=match, families=["trn1"])
-    item = claim(*(request(f"gpu-{number}") for number in range(4)), annotations=None)
-    assert decide(item, policies=policies).outcome == "unchanged"
+    policies = conversion_policy(enrichesClaims=True, match=match, families=["trn1"])
+    item = claim_object(*(defaulted_request(f"gpu-{number}") for number in range(4)), annotations=None)
+    assert decision_on(item, policies=policies).outcome == "unchanged"
     item["metadata"]["labels"] = {"team": "ml"}
-    found = devices(enriched(item, policies=policies))
+    found = devices_in(enriched(item, policies=policies))
     assert "trn1" in json.dumps(found)
-    assert decide({**item, "spec": claim(request("one"))["spec"]}, policies=policies).outcome == "unchanged"
+    assert (
+        decision_on({**item, "spec": claim_object(defaulted_request("one"))["spec"]}, policies=policies).outcome
+        == "unchanged"
+    )
 
 
 def test_shadow_mode_reports_and_changes_nothing() -> None:
-    decision = decide(claim(request("gpus", 4)), mode="shadow")
+    decision = decision_on(claim_object(defaulted_request("gpus", 4)), mode="shadow")
     assert (decision.outcome, decision.patch) == (Outcome.SHADOWED, ())
     assert str(decision.warnings[0]) == (
         "NEU240: shadow mode: this ResourceClaimTemplate would be enriched: gpus: 4 devices (selectors, constraints)."
@@ -226,8 +237,8 @@ def test_shadow_mode_reports_and_changes_nothing() -> None:
 
 
 def test_mode_off_changes_nothing() -> None:
-    item = claim(request("gpus", 4), annotations=ASKED | {names.ANNOTATION_CONVERT: "off"})
-    assert decide(item).reason == "mode-off-by-pod"
+    item = claim_object(defaulted_request("gpus", 4), annotations=ASKED | {names.ANNOTATION_CONVERT: "off"})
+    assert decision_on(item).reason == "mode-off-by-pod"
 
 
 # --- what is left alone -------------------------------------------------------------------------------------------
@@ -238,54 +249,71 @@ MATCH = {"requests": ["gpus"], "matchAttribute": GROUP4}
 @pytest.mark.parametrize(
     "item",
     [
-        pytest.param(claim(request("gpus", 4, selectors=[])), id="selectors"),
-        pytest.param(claim(request("gpus", 4, capacity={})), id="capacity"),
-        pytest.param(claim(request("gpus", 4, allocationMode="All")), id="all devices"),
-        pytest.param(claim(request("gpus", 4), constraints=[MATCH]), id="constraint"),
-        pytest.param(claim(request("gpus", 4), constraints=[{"matchAttribute": GROUP4}]), id="constraint on all"),
-        pytest.param(claim(request("gpus", 4), config=[{"opaque": {"driver": "x", "parameters": {}}}]), id="config"),
-        pytest.param(claim(request("gpus", 4, deviceClassName="gpu.example.com")), id="another class"),
-        pytest.param(claim({"name": "gpus", "firstAvailable": [request("a", 4)["exactly"]]}), id="alternatives"),
-        pytest.param(claim(request("gpus", 4), {**request("b", 4), "later": 1}), id="unknown field"),
-        pytest.param(claim(request("gpus", -4)), id="negative"),
-        pytest.param(claim(), id="no request"),
-        pytest.param({**claim(request("gpus", 4)), "spec": None}, id="no spec"),
+        pytest.param(claim_object(defaulted_request("gpus", 4, selectors=[])), id="selectors"),
+        pytest.param(claim_object(defaulted_request("gpus", 4, capacity={})), id="capacity"),
+        pytest.param(claim_object(defaulted_request("gpus", 4, allocationMode="All")), id="all devices"),
+        pytest.param(claim_object(defaulted_request("gpus", 4), constraints=[MATCH]), id="constraint"),
+        pytest.param(
+            claim_object(defaulted_request("gpus", 4), constraints=[{"matchAttribute": GROUP4}]), id="constraint on all"
+        ),
+        pytest.param(
+            claim_object(defaulted_request("gpus", 4), config=[{"opaque": {"driver": "x", "parameters": {}}}]),
+            id="config",
+        ),
+        pytest.param(claim_object(defaulted_request("gpus", 4, deviceClassName="gpu.example.com")), id="another class"),
+        pytest.param(
+            claim_object({"name": "gpus", "firstAvailable": [defaulted_request("a", 4)["exactly"]]}), id="alternatives"
+        ),
+        pytest.param(
+            claim_object(defaulted_request("gpus", 4), {**defaulted_request("b", 4), "later": 1}), id="unknown field"
+        ),
+        pytest.param(claim_object(defaulted_request("gpus", -4)), id="negative"),
+        pytest.param(claim_object(), id="no request"),
+        pytest.param({**claim_object(defaulted_request("gpus", 4)), "spec": None}, id="no spec"),
     ],
 )
 def test_a_claim_that_says_more_is_left_alone(item: Any) -> None:
-    decision = decide(item)
+    decision = decision_on(item)
     assert (decision.outcome, decision.reason, decision.warnings) == (Outcome.UNCHANGED, "not-plain", ())
 
 
 @pytest.mark.parametrize("owner", ["Pod", "PodGroup"])
 def test_claims_that_kubernetes_makes_for_pods_are_left_alone(owner: str) -> None:
-    item = claim(request("gpus", 4), kind="ResourceClaim")
+    item = claim_object(defaulted_request("gpus", 4), kind="ResourceClaim")
     item["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": owner, "name": "p", "uid": "u"}]
-    assert decide(item).reason == "not-plain"
+    assert decision_on(item).reason == "not-plain"
 
 
 def test_our_own_templates_are_left_alone() -> None:
     [template] = decide_pod(pod(container(neuron="1")), families=("inf2",)).templates
     item = {**template.manifest("team-a")}
     item["metadata"] = {**item["metadata"], "annotations": ASKED}  # type: ignore[dict-item]
-    assert decide(item, families=("inf2",)).reason == "not-plain"
+    assert decision_on(item, families=("inf2",)).reason == "not-plain"
 
 
 def test_an_enriched_claim_is_not_enriched_again() -> None:
-    item = enriched(claim(request("gpus", 4)))
-    assert decide(item).reason == "not-plain"
+    item = enriched(claim_object(defaulted_request("gpus", 4)))
+    assert decision_on(item).reason == "not-plain"
 
 
 @pytest.mark.parametrize(
     ("requests", "families", "text"),
     [
-        ([request("gpus", 7)], ("trn1",), "Instance type trn1.32xlarge does not support requests for device: 7."),
-        ([request("a"), request("b"), request("c")], ("inf2",), "3 requests for one device each cannot get these"),
+        (
+            [defaulted_request("gpus", 7)],
+            ("trn1",),
+            "Instance type trn1.32xlarge does not support requests for device: 7.",
+        ),
+        (
+            [defaulted_request("a"), defaulted_request("b"), defaulted_request("c")],
+            ("inf2",),
+            "3 requests for one device each cannot get these",
+        ),
     ],
     ids=["count", "windows one by one"],
 )
 def test_what_cannot_be_served_stays_and_says_why(requests: Any, families: tuple[str, ...], text: str) -> None:
-    decision = decide(claim(*requests), families=families)
+    decision = decision_on(claim_object(*requests), families=families)
     assert (decision.outcome, decision.patch, decision.errors) == (Outcome.UNCHANGED, (), ())
     [finding] = decision.warnings
     assert finding.code == "NEU241"
@@ -294,20 +322,22 @@ def test_what_cannot_be_served_stays_and_says_why(requests: Any, families: tuple
 
 
 def test_an_unknown_instance_type_is_named() -> None:
-    item = claim(request("gpus", 4), annotations=ASKED | {names.ANNOTATION_INSTANCE_TYPE: "trn9.48xlarge"})
-    [finding] = decide(item).warnings
+    item = claim_object(
+        defaulted_request("gpus", 4), annotations=ASKED | {names.ANNOTATION_INSTANCE_TYPE: "trn9.48xlarge"}
+    )
+    [finding] = decision_on(item).warnings
     assert (finding.code, "trn9.48xlarge" in finding.message) == ("NEU241", True)
 
 
 def test_requests_for_one_device_each_are_no_ultraserver_node() -> None:
     annotations = ASKED | {names.ANNOTATION_ULTRASERVER_MODE: "4"}
-    item = claim(*(request(f"gpu-{number}") for number in range(16)), annotations=annotations)
-    assert decide(item, families=("trn2u",)).reason == "not-enrichable"
+    item = claim_object(*(defaulted_request(f"gpu-{number}") for number in range(16)), annotations=annotations)
+    assert decision_on(item, families=("trn2u",)).reason == "not-enrichable"
 
 
 @pytest.mark.parametrize("metadata", [{"name": "t", "labels": 5}, {"name": "t", "annotations": ["a"]}])
 def test_metadata_of_a_wrong_type_is_left_to_the_api_server(metadata: Any) -> None:
-    assert decide({**claim(request("gpus", 4)), "metadata": metadata}).reason == "not-plain"
+    assert decision_on({**claim_object(defaulted_request("gpus", 4)), "metadata": metadata}).reason == "not-plain"
 
 
 # --- updates ------------------------------------------------------------------------------------------------------
@@ -315,41 +345,45 @@ def test_metadata_of_a_wrong_type_is_left_to_the_api_server(metadata: Any) -> No
 
 @pytest.mark.parametrize("families", [TRN2, ("inf2",)], ids=["constraint", "alternatives"])
 def test_a_program_that_writes_the_claim_again_keeps_the_stored_spec(families: tuple[str, ...]) -> None:
-    plain = claim(request("gpus", 4))
+    plain = claim_object(defaulted_request("gpus", 4))
     stored = enriched(plain, families=families)
-    decision = decide(plain, "UPDATE", stored, families=TRN2)
+    decision = decision_on(plain, "UPDATE", stored, families=TRN2)
     assert (decision.outcome, decision.reason) == (Outcome.ENRICHED, "enriched-before")
     assert jsonpatch.apply_patch(plain, list(decision.patch)) == stored
 
 
 def test_kubectl_apply_that_leaves_the_added_constraints_keeps_the_stored_spec() -> None:
-    plain = claim(request("gpus", 4))
+    plain = claim_object(defaulted_request("gpus", 4))
     stored = enriched(plain)
     applied = copy.deepcopy(stored)
-    devices(applied)["requests"] = devices(plain)["requests"]
-    decision = decide(applied, "UPDATE", stored)
+    devices_in(applied)["requests"] = devices_in(plain)["requests"]
+    decision = decision_on(applied, "UPDATE", stored)
     assert jsonpatch.apply_patch(applied, list(decision.patch)) == stored
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        claim(request("gpus", 8)),
-        claim(request("others", 4)),
-        claim(request("gpus", 4), request("more", 4)),
-        claim(request("gpus", 4), constraints=[{"requests": ["gpus"], "matchAttribute": "neuron.aws.com/other"}]),
-        claim(request("gpus", 4), request("nic", 1, deviceClassName="efa.networking.k8s.aws")),
+        claim_object(defaulted_request("gpus", 8)),
+        claim_object(defaulted_request("others", 4)),
+        claim_object(defaulted_request("gpus", 4), defaulted_request("more", 4)),
+        claim_object(
+            defaulted_request("gpus", 4), constraints=[{"requests": ["gpus"], "matchAttribute": "neuron.aws.com/other"}]
+        ),
+        claim_object(
+            defaulted_request("gpus", 4), defaulted_request("nic", 1, deviceClassName="efa.networking.k8s.aws")
+        ),
     ],
     ids=["count", "name", "more", "constraint", "another class"],
 )
 def test_a_changed_claim_is_left_to_the_api_server(changed: Any) -> None:
-    stored = enriched(claim(request("gpus", 4)))
-    assert decide(changed, "UPDATE", stored).patch == ()
+    stored = enriched(claim_object(defaulted_request("gpus", 4)))
+    assert decision_on(changed, "UPDATE", stored).patch == ()
 
 
 def test_an_update_of_a_claim_that_was_not_enriched_changes_nothing() -> None:
-    plain = claim(request("gpus", 4))
-    assert decide(plain, "UPDATE", plain).patch == ()
+    plain = claim_object(defaulted_request("gpus", 4))
+    assert decision_on(plain, "UPDATE", plain).patch == ()
 
 
 def test_pods_are_converted_as_before() -> None:
@@ -361,18 +395,18 @@ def test_pods_are_converted_as_before() -> None:
 @pytest.mark.parametrize("recorded", [True, False], ids=["with the count", "by an earlier version"])
 def test_a_claim_with_an_ultraserver_mode_can_be_applied_twice(kind: str, mode: str, recorded: bool) -> None:
     annotations = ASKED | {names.ANNOTATION_ULTRASERVER_MODE: mode, names.ANNOTATION_INSTANCE_TYPE: "trn2u.48xlarge"}
-    plain = claim(request("n", 16), kind=kind, annotations=annotations)
+    plain = claim_object(defaulted_request("n", 16), kind=kind, annotations=annotations)
     stored = enriched(plain)
-    assert devices(stored)["requests"][0]["exactly"]["count"] == 1
+    assert devices_in(stored)["requests"][0]["exactly"]["count"] == 1
     record = json.loads(stored["metadata"]["annotations"][names.ANNOTATION_ENRICHED])
     assert record["counts"] == {"n": 16}
     if not recorded:
         del record["counts"]
         stored["metadata"]["annotations"][names.ANNOTATION_ENRICHED] = json.dumps(record)
-    decision = decide(plain, "UPDATE", stored)
+    decision = decision_on(plain, "UPDATE", stored)
     assert jsonpatch.apply_patch(plain, list(decision.patch)) == stored
-    changed = claim(request("n", 8), kind=kind, annotations=annotations)
-    assert decide(changed, "UPDATE", stored).patch == ()
+    changed = claim_object(defaulted_request("n", 8), kind=kind, annotations=annotations)
+    assert decision_on(changed, "UPDATE", stored).patch == ()
 
 
 # --- configs of other drivers ---------------------------------------------------------------------------------------
@@ -404,7 +438,7 @@ def test_configs_of_other_drivers_stay_as_they_were_sent(parameters: list[str], 
         annotations |= {names.ANNOTATION_ULTRASERVER_MODE: mode, names.ANNOTATION_INSTANCE_TYPE: "trn2u.48xlarge"}
     foreign = [{"requests": ["g"], "opaque": {"driver": "gpu.example.com", "parameters": f"@{n}@"}} for n in (0, 1, 2)]
     gpu = {"name": "g", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
-    plain = claim(request("n", 16), gpu, annotations=annotations, config=foreign[: len(parameters)])
+    plain = claim_object(defaulted_request("n", 16), gpu, annotations=annotations, config=foreign[: len(parameters)])
     stored = enriched(plain)
     again = reviewed(plain, "UPDATE", stored, parameters)
     assert again.outcome is Outcome.ENRICHED
@@ -432,11 +466,13 @@ def test_a_changed_config_of_another_driver_is_left_to_the_api_server() -> None:
     foreign = {"requests": ["n"], "opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}
     other = {"requests": ["g"], "opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}
     gpu = {"name": "g", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
-    plain = claim(request("n", 4), gpu, config=[other])
+    plain = claim_object(defaulted_request("n", 4), gpu, config=[other])
     stored = enriched(plain)
-    assert decide(claim(request("n", 4), gpu), "UPDATE", stored).patch == ()
-    assert decide(claim(request("n", 4), gpu, config=[other, foreign]), "UPDATE", stored).patch == ()
-    assert decide(plain, "UPDATE", stored).patch
+    assert decision_on(claim_object(defaulted_request("n", 4), gpu), "UPDATE", stored).patch == ()
+    assert (
+        decision_on(claim_object(defaulted_request("n", 4), gpu, config=[other, foreign]), "UPDATE", stored).patch == ()
+    )
+    assert decision_on(plain, "UPDATE", stored).patch
 
 
 # --- work -----------------------------------------------------------------------------------------------------------
@@ -449,7 +485,7 @@ def test_a_claim_is_decided_once_whatever_its_name(monkeypatch: pytest.MonkeyPat
     found = mutator(families=TRN2)
     answers = []
     for number in range(3):
-        item = claim(*(request(f"n{each}", 1) for each in range(4)), request("m", 4))
+        item = claim_object(*(defaulted_request(f"n{each}", 1) for each in range(4)), defaulted_request("m", 4))
         item["metadata"]["name"] = f"claim-{number}"
         item["metadata"]["annotations"] = ASKED | {"kubectl.kubernetes.io/last-applied-configuration": f"{number}"}
         answers.append(asyncio.run(found.review(review(item))).patch)

@@ -12,37 +12,40 @@ from neuron import names
 Object = dict[str, Any]
 
 
-def container(devices: int) -> Object:
+def neuron_container(devices: int) -> Object:
     return {"name": "main", "image": "x", "resources": {"limits": {names.RESOURCE_NEURON: devices}}}
 
 
-def pod(devices: int) -> Object:
-    return {"spec": {"containers": [container(devices)]}}
+def pod_template(devices: int) -> Object:
+    return {"spec": {"containers": [neuron_container(devices)]}}
 
 
 def jobs(*devices: int) -> list[Object]:
-    return [{"name": f"j{each}", "template": {"spec": {"template": pod(each)}}} for each in devices]
+    return [{"name": f"j{each}", "template": {"spec": {"template": pod_template(each)}}} for each in devices]
 
 
-TEMPLATE = {"spec": {"template": pod(1)}}
-RAY = {"headGroupSpec": {"template": pod(1)}, "workerGroupSpecs": [{"template": pod(2)}, {"template": pod(4)}]}
+TEMPLATE = {"spec": {"template": pod_template(1)}}
+RAY = {
+    "headGroupSpec": {"template": pod_template(1)},
+    "workerGroupSpecs": [{"template": pod_template(2)}, {"template": pod_template(4)}],
+}
 ARGO = {
     "templates": [
-        {"name": "a", "container": container(1), "sidecars": [container(2)]},
-        {"name": "b", "containerSet": {"containers": [container(4)]}},
-        {"name": "c", "script": container(8), "initContainers": [container(16)]},
+        {"name": "a", "container": neuron_container(1), "sidecars": [neuron_container(2)]},
+        {"name": "b", "containerSet": {"containers": [neuron_container(4)]}},
+        {"name": "c", "script": neuron_container(8), "initContainers": [neuron_container(16)]},
     ]
 }
 SPARK = {
     "driver": {"gpu": {"name": names.RESOURCE_NEURON, "quantity": 1}},
-    "executor": {"template": {"spec": {"containers": [container(2)]}}},
+    "executor": {"template": {"spec": {"containers": [neuron_container(2)]}}},
 }
-KSERVE = {"containers": [container(1)], "workerSpec": {"containers": [container(2)]}}
-REPLICAS = {"Master": {"template": pod(1)}, "Worker": {"template": pod(2)}}
+KSERVE = {"containers": [neuron_container(1)], "workerSpec": {"containers": [neuron_container(2)]}}
+REPLICAS = {"Master": {"template": pod_template(1)}, "Worker": {"template": pod_template(2)}}
 
 PODS: dict[GroupKind, tuple[Object, tuple[int, ...]]] = {
-    ("", "Pod"): (pod(1), (1,)),
-    ("", "PodTemplate"): ({"template": pod(1)}, (1,)),
+    ("", "Pod"): (pod_template(1), (1,)),
+    ("", "PodTemplate"): ({"template": pod_template(1)}, (1,)),
     ("", "ReplicationController"): (TEMPLATE, (1,)),
     **{
         (group, kind): (TEMPLATE, (1,))
@@ -53,7 +56,7 @@ PODS: dict[GroupKind, tuple[Object, tuple[int, ...]]] = {
     ("batch", "CronJob"): ({"spec": {"jobTemplate": TEMPLATE}}, (1,)),
     ("jobset.x-k8s.io", "JobSet"): ({"spec": {"replicatedJobs": jobs(1, 2)}}, (1, 2)),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
-        {"spec": {"leaderWorkerTemplate": {"leaderTemplate": pod(1), "workerTemplate": pod(2)}}},
+        {"spec": {"leaderWorkerTemplate": {"leaderTemplate": pod_template(1), "workerTemplate": pod_template(2)}}},
         (1, 2),
     ),
     **{
@@ -69,12 +72,15 @@ PODS: dict[GroupKind, tuple[Object, tuple[int, ...]]] = {
         for kind in ("TrainingRuntime", "ClusterTrainingRuntime")
     },
     ("ray.io", "RayCluster"): ({"spec": RAY}, (1, 2, 4)),
-    ("ray.io", "RayJob"): ({"spec": {"rayClusterSpec": RAY, "submitterPodTemplate": pod(8)}}, (1, 2, 4, 8)),
+    ("ray.io", "RayJob"): ({"spec": {"rayClusterSpec": RAY, "submitterPodTemplate": pod_template(8)}}, (1, 2, 4, 8)),
     ("ray.io", "RayService"): ({"spec": {"rayClusterConfig": RAY}}, (1, 2, 4)),
-    ("batch.volcano.sh", "Job"): ({"spec": {"tasks": [{"template": pod(1)}, {"template": pod(2)}]}}, (1, 2)),
+    ("batch.volcano.sh", "Job"): (
+        {"spec": {"tasks": [{"template": pod_template(1)}, {"template": pod_template(2)}]}},
+        (1, 2),
+    ),
     ("argoproj.io", "Rollout"): (TEMPLATE, (1,)),
     **{
-        ("sagemaker.amazonaws.com", kind): ({"spec": {"replicaSpecs": [{"template": pod(1)}]}}, (1,))
+        ("sagemaker.amazonaws.com", kind): ({"spec": {"replicaSpecs": [{"template": pod_template(1)}]}}, (1,))
         for kind in ("HyperPodPyTorchJob", "HyperPodPytorchJob")
     },
     **{
@@ -86,9 +92,9 @@ PODS: dict[GroupKind, tuple[Object, tuple[int, ...]]] = {
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): ({"spec": {"template": SPARK}}, (1, 2)),
     ("serving.knative.dev", "Service"): (TEMPLATE, (1,)),
     ("serving.knative.dev", "Configuration"): (TEMPLATE, (1,)),
-    ("serving.knative.dev", "Revision"): (pod(1), (1,)),
+    ("serving.knative.dev", "Revision"): (pod_template(1), (1,)),
     ("serving.kserve.io", "InferenceService"): (
-        {"spec": {"predictor": KSERVE, "transformer": {"containers": [container(4)]}}},
+        {"spec": {"predictor": KSERVE, "transformer": {"containers": [neuron_container(4)]}}},
         (1, 2, 4),
     ),
     **{("serving.kserve.io", kind): ({"spec": KSERVE}, (1, 2)) for kind in ("ServingRuntime", "ClusterServingRuntime")},

@@ -13,12 +13,12 @@ TOPOLOGY = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LABEL_4 = "neuron.amazonaws.com/ultraserver-server-id-4"
 
 
-def template(mode: str | None = None, **spec: Any) -> dict[str, Any]:
+def pod_template(mode: str | None = None, **spec: Any) -> dict[str, Any]:
     annotations = {"neuron.aws.com/ultraserver-mode": mode} if mode else {}
     return {"metadata": {"annotations": annotations}, "spec": {"containers": [container(neuron="16")], **spec}}
 
 
-def workload(worker: Any, leader: Any = None, **annotations: str) -> dict[str, Any]:
+def leader_worker_set(worker: Any, leader: Any = None, **annotations: str) -> dict[str, Any]:
     both = {"workerTemplate": worker} | ({"leaderTemplate": leader} if leader else {})
     metadata: dict[str, Any] = {"name": "vllm"} | ({"annotations": annotations} if annotations else {})
     return {"metadata": metadata, "spec": {"leaderWorkerTemplate": both}}
@@ -32,33 +32,33 @@ def place(manifest: Any, cluster: FakeCluster | None = None, **options: Any) -> 
 
 @pytest.mark.parametrize("mode", ["2", "4"])
 def test_the_annotation_on_the_pods_places_the_group(mode: str) -> None:
-    decision, result = place(workload(template(mode)))
+    decision, result = place(leader_worker_set(pod_template(mode)))
     assert decision.outcome == "hinted"
     assert result["metadata"]["annotations"] == {TOPOLOGY: f"neuron.amazonaws.com/ultraserver-server-id-{mode}"}
-    assert result["spec"] == workload(template(mode))["spec"]
+    assert result["spec"] == leader_worker_set(pod_template(mode))["spec"]
 
 
 def test_the_annotation_on_the_namespace_places_the_group() -> None:
     facts = NamespaceFacts((("neuron.aws.com/ultraserver-mode", "4"),))
-    _, result = place(workload(template()), FakeCluster(namespaces={"team-a": facts}))
+    _, result = place(leader_worker_set(pod_template()), FakeCluster(namespaces={"team-a": facts}))
     assert result["metadata"]["annotations"] == {TOPOLOGY: LABEL_4}
 
 
 def test_a_template_that_the_pods_name_places_the_group() -> None:
     cluster = FakeCluster(ultraserver_modes={("team-a", "us"): 4})
     claims = [{"name": "n", "resourceClaimTemplateName": "us"}]
-    _, result = place(workload(template(resourceClaims=claims), keep="me"), cluster)
+    _, result = place(leader_worker_set(pod_template(resourceClaims=claims), keep="me"), cluster)
     assert result["metadata"]["annotations"] == {"keep": "me", TOPOLOGY: LABEL_4}
 
 
 @pytest.mark.parametrize(
     ("manifest", "options", "reason"),
     [
-        (workload(template()), {}, "no-ultraserver"),
-        (workload(template("1")), {}, "no-ultraserver"),
-        (workload(template("4")), {"mode": "shadow"}, "no-ultraserver"),
-        (workload(template("4")), {"mode": "off"}, "no-ultraserver"),
-        (workload(template("4"), **{TOPOLOGY: LABEL_4}), {}, "already-placed"),
+        (leader_worker_set(pod_template()), {}, "no-ultraserver"),
+        (leader_worker_set(pod_template("1")), {}, "no-ultraserver"),
+        (leader_worker_set(pod_template("4")), {"mode": "shadow"}, "no-ultraserver"),
+        (leader_worker_set(pod_template("4")), {"mode": "off"}, "no-ultraserver"),
+        (leader_worker_set(pod_template("4"), **{TOPOLOGY: LABEL_4}), {}, "already-placed"),
         ({"metadata": {}, "spec": {}}, {}, "no-ultraserver"),
     ],
     ids=["plain", "one-node", "shadow", "off", "placed", "empty"],
@@ -73,12 +73,12 @@ def test_a_workload_without_ultraserver_settings_is_unchanged(manifest: Any, opt
     ("manifest", "text"),
     [
         (
-            workload(template("4"), **{TOPOLOGY: "zone"}),
+            leader_worker_set(pod_template("4"), **{TOPOLOGY: "zone"}),
             "NEU212: exclusive-topology is 'zone', and the pods ask for UltraServers of 4 nodes."
             " Use neuron.amazonaws.com/ultraserver-server-id-4.",
         ),
         (
-            workload(template("4"), template("2")),
+            leader_worker_set(pod_template("4"), pod_template("2")),
             "NEU212: exclusive-topology is None, and the pods ask for UltraServers of 2 and 4 nodes."
             " Use neuron.amazonaws.com/ultraserver-server-id-4.",
         ),

@@ -12,12 +12,12 @@ TYPE = "node.kubernetes.io/instance-type"
 ANNOTATION = "neuron.aws.com/logical-neuron-core"
 
 
-def container(name: str, cores: int, *variables: Any) -> dict[str, Any]:
+def cores_container(name: str, cores: int, *variables: Any) -> dict[str, Any]:
     env = [each if isinstance(each, dict) else {"name": LNC, "value": str(each)} for each in variables]
     return {"name": name, "env": env, "resources": {"limits": {"aws.amazon.com/neuroncore": str(cores)}}}
 
 
-def pod(*containers: Any, kind: str = "trn2.48xlarge", annotation: str | None = None) -> dict[str, Any]:
+def typed_pod(*containers: Any, kind: str = "trn2.48xlarge", annotation: str | None = None) -> dict[str, Any]:
     metadata = {} if annotation is None else {"annotations": {ANNOTATION: annotation}}
     return {"metadata": metadata, "spec": {"nodeSelector": {TYPE: kind}, "containers": list(containers)}}
 
@@ -34,7 +34,7 @@ def codes(findings: Sequence[Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", [LNC, "NEURON_RT_VIRTUAL_CORE_SIZE"])
 def test_the_variable_sets_the_logical_neuron_core_of_the_claim(name: str) -> None:
-    decision = convert(pod(container("a", 8, {"name": name, "value": "1"})))
+    decision = convert(typed_pod(cores_container("a", 8, {"name": name, "value": "1"})))
     (template,) = decision.templates
     (request,) = template.spec["spec"]["devices"]["requests"]
     assert (request["exactly"]["count"], lncs(decision)) == (1, [1])
@@ -42,28 +42,28 @@ def test_the_variable_sets_the_logical_neuron_core_of_the_claim(name: str) -> No
 
 
 def test_a_whole_node_at_logical_neuron_core_1_is_converted() -> None:
-    assert lncs(convert(pod(container("a", 128, 1)))) == [1]
+    assert lncs(convert(typed_pod(cores_container("a", 128, 1)))) == [1]
 
 
 def test_too_many_cores_name_the_annotation_and_the_variable() -> None:
-    (error,) = convert(pod(container("a", 128))).errors
+    (error,) = convert(typed_pod(cores_container("a", 128))).errors
     assert error.code == "NEU106"
     assert ANNOTATION in error.fix
     assert LNC in error.fix
 
 
 def test_containers_that_disagree_are_denied_with_both_names() -> None:
-    (error,) = convert(pod(container("a", 4, 1), container("b", 4, 2))).errors
+    (error,) = convert(typed_pod(cores_container("a", 4, 1), cores_container("b", 4, 2))).errors
     assert (error.code, error.path) == ("NEU126", "spec.containers[1].env")
     assert error.message.startswith(f"container a sets {LNC} to 1, and container b sets {LNC} to 2")
 
 
 def test_containers_without_neuron_devices_do_not_count() -> None:
-    assert lncs(convert(pod(container("a", 4, 1), container("b", 0, 2)))) == [1]
+    assert lncs(convert(typed_pod(cores_container("a", 4, 1), cores_container("b", 0, 2)))) == [1]
 
 
 def test_the_annotation_precedes_the_variable_and_says_so() -> None:
-    decision = convert(pod(container("a", 4, 1), annotation="2"))
+    decision = convert(typed_pod(cores_container("a", 4, 1), annotation="2"))
     assert lncs(decision) == [2]
     (found,) = [each for each in decision.warnings if each.code == "NEU226"]
     assert "the driver sets NEURON_LOGICAL_NC_CONFIG=2 in the container" in found.message
@@ -75,19 +75,19 @@ def test_the_annotation_precedes_the_variable_and_says_so() -> None:
     ids=["from-elsewhere", "no-such-value"],
 )
 def test_a_value_that_is_not_known_is_reported(variable: dict[str, Any]) -> None:
-    decision = convert(pod(container("a", 4, variable)))
+    decision = convert(typed_pod(cores_container("a", 4, variable)))
     assert lncs(decision) == []
     assert codes(decision.warnings) == ["NEU225"]
 
 
 def test_a_pod_that_may_be_right_with_a_value_that_is_not_known_is_left() -> None:
     variable = {"name": LNC, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
-    decision = convert(pod(container("a", 128, variable)))
+    decision = convert(typed_pod(cores_container("a", 128, variable)))
     assert (decision.outcome.value, decision.patch) == ("unchanged", ())
     assert codes(decision.warnings) == ["NEU106", "NEU225"]
 
 
 def test_a_type_without_the_setting_names_the_variable() -> None:
-    (error,) = convert(pod(container("a", 2, 2), kind="trn1.32xlarge")).errors
+    (error,) = convert(typed_pod(cores_container("a", 2, 2), kind="trn1.32xlarge")).errors
     assert (error.code, error.path) == ("NEU111", "spec.containers[0].env")
     assert LNC in error.fix

@@ -32,7 +32,7 @@ def quick(manifest: Any, *args: Any) -> Decision:
     return decision
 
 
-def stored(**hints: Any) -> Any:
+def converted_pod(**hints: Any) -> Any:
     manifest = pod(container(neuron="4"))
     made = jsonpatch.apply_patch(manifest, list(asyncio.run(mutator().review(request(manifest))).patch))
     if hints:
@@ -62,39 +62,39 @@ class TestUpdate:
 
     @pytest.mark.parametrize("count", [128, 1000, 4500])
     def test_tolerations(self, count: int) -> None:
-        old = stored(tolerations=tolerations(count))
+        old = converted_pod(tolerations=tolerations(count))
         old["spec"]["tolerations"] = tolerations(count)
         new = pod(container(neuron="4"), tolerations=[{"key": f"n{index}"} for index in range(count)])
         assert quick(new, "UPDATE", old).allowed
 
     def test_tolerations_of_three_bytes(self) -> None:
-        old = stored(tolerations=[{}] * 4500)
+        old = converted_pod(tolerations=[{}] * 4500)
         old["spec"]["tolerations"] = [{}] * 4500
         assert quick(pod(container(neuron="4"), tolerations=[{}] * 18_000), "UPDATE", old).allowed
 
     @pytest.mark.parametrize("count", [128, 3000])
     def test_requirements_of_terms(self, count: int) -> None:
-        old = stored(nodeAffinity={"required": expressions(count)})
+        old = converted_pod(nodeAffinity={"required": expressions(count)})
         old["spec"]["affinity"] = requiring(*({"matchExpressions": [each]} for each in expressions(500)))
         new = pod(container(neuron="4"), affinity=requiring(*({"matchFields": [{}]} for _ in range(500))))
         assert quick(new, "UPDATE", old).allowed
 
     @pytest.mark.parametrize("count", [128, 2500])
     def test_preferences(self, count: int) -> None:
-        old = stored(nodeAffinity={"preferred": preferring(count)})
+        old = converted_pod(nodeAffinity={"preferred": preferring(count)})
         old["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: preferring(300)}}
         new = pod(container(neuron="4"), affinity={"nodeAffinity": {PREFERRED: preferring(300)[::-1]}})
         assert quick(new, "UPDATE", old).allowed
 
     def test_containers_of_one_name(self) -> None:
-        old = stored()
+        old = converted_pod()
         old["spec"]["containers"][0]["resources"]["claims"] += [{"name": f"c{index}"} for index in range(20_000)]
         new = pod(*(container(neuron="4") for _ in range(512)))
         decision = quick(new, "UPDATE", old)
         assert (decision.outcome, decision.reason) == ("unchanged", "duplicate-names")
 
     def test_references(self) -> None:
-        old = stored()
+        old = converted_pod()
         old["spec"]["containers"][0]["resources"]["claims"] *= 20_000
         new = copy.deepcopy(old)
         new["spec"]["containers"][0]["resources"]["claims"] = [{"name": f"c{index}"} for index in range(20_000)]
@@ -107,18 +107,18 @@ class TestUpdate:
         assert quick(manifest, "UPDATE", old).allowed
 
     def test_a_record_of_443_kilobytes(self) -> None:
-        old = stored(tolerations=tolerations(9000))
+        old = converted_pod(tolerations=tolerations(9000))
         decision = quick(pod(container(neuron="4")), "UPDATE", old)
         assert decision.reason == "not-converted"
 
 
 def test_a_restoring_patch_that_is_too_large_for_an_answer_is_not_made() -> None:
     """The record of the old object is longer than any conversion writes."""
-    old = stored(tolerations=tolerations(1000))
+    old = converted_pod(tolerations=tolerations(1000))
     old["spec"]["tolerations"] = tolerations(1000)
     decision = quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old)
     assert (decision.reason, decision.patch) == ("too-large", ())
-    old = stored(tolerations=tolerations(100))
+    old = converted_pod(tolerations=tolerations(100))
     old["spec"]["tolerations"] = tolerations(100)
     assert len(quick(pod(container(neuron="4"), tolerations=[]), "UPDATE", old).patch) > 100
 
@@ -128,7 +128,7 @@ class TestCreate:
 
     @pytest.mark.parametrize("count", [128, 2500])
     def test_preferences(self, count: int) -> None:
-        forged = stored(nodeAffinity={"preferred": preferring(count), "required": expressions(count)})
+        forged = converted_pod(nodeAffinity={"preferred": preferring(count), "required": expressions(count)})
         forged["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: preferring(300)}}
         assert quick(forged).allowed
 

@@ -4,34 +4,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversion.objects.misplaced import misplaced_resources
+from conversion.findings.check_resources import misplaced_resources
 
 NEURON = "aws.amazon.com/neuron"
 ASKS = {NEURON: "4"}
 
 
-def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def one_container(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {}, "spec": {"containers": [{"name": "t", **(container or {})}], **spec}}
 
 
 @pytest.mark.parametrize(
     ("template", "path"),
     [
-        (pod(resources={"limits": ASKS}), f"spec.resources.limits[{NEURON}]"),
+        (one_container(resources={"limits": ASKS}), f"spec.resources.limits[{NEURON}]"),
         (
-            pod(resources={"requests": {"aws.amazon.com/neuroncore": 1}}),
+            one_container(resources={"requests": {"aws.amazon.com/neuroncore": 1}}),
             "spec.resources.requests[aws.amazon.com/neuroncore]",
         ),
-        (pod({"limits": ASKS}), "spec.containers[0].limits"),
-        (pod({"requests": ASKS}), "spec.containers[0].requests"),
-        (pod({"resource": {"limits": ASKS}}), "spec.containers[0].resource"),
-        (pod({"Resources": {"limits": ASKS}}), "spec.containers[0].Resources"),
-        (pod({"resources": ASKS}), f"spec.containers[0].resources[{NEURON}]"),
-        (pod({"resources": {"limit": ASKS}}), "spec.containers[0].resources.limit"),
-        (pod(limits=ASKS), "spec.limits"),
-        (pod(resource={"limits": ASKS}), "spec.resource"),
-        ({**pod(), "resources": {"limits": ASKS}}, "resources"),
-        (pod(initContainers=[{"name": "i", "limits": ASKS}]), "spec.initContainers[0].limits"),
+        (one_container({"limits": ASKS}), "spec.containers[0].limits"),
+        (one_container({"requests": ASKS}), "spec.containers[0].requests"),
+        (one_container({"resource": {"limits": ASKS}}), "spec.containers[0].resource"),
+        (one_container({"Resources": {"limits": ASKS}}), "spec.containers[0].Resources"),
+        (one_container({"resources": ASKS}), f"spec.containers[0].resources[{NEURON}]"),
+        (one_container({"resources": {"limit": ASKS}}), "spec.containers[0].resources.limit"),
+        (one_container(limits=ASKS), "spec.limits"),
+        (one_container(resource={"limits": ASKS}), "spec.resource"),
+        ({**one_container(), "resources": {"limits": ASKS}}, "resources"),
+        (one_container(initContainers=[{"name": "i", "limits": ASKS}]), "spec.initContainers[0].limits"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -44,9 +44,9 @@ def test_a_resource_where_kubernetes_reads_none_is_an_error(template: dict[str, 
 @pytest.mark.parametrize(
     "template",
     [
-        pod({"resources": {"limits": ASKS, "requests": ASKS}}),
-        pod(nodeSelector={NEURON: "true"}, overhead={"cpu": "1"}, resources={"limits": {"cpu": "1"}}),
-        {**pod(), "metadata": {"annotations": {NEURON: "4"}}, "status": {"allocated": ASKS}},
+        one_container({"resources": {"limits": ASKS, "requests": ASKS}}),
+        one_container(nodeSelector={NEURON: "true"}, overhead={"cpu": "1"}, resources={"limits": {"cpu": "1"}}),
+        {**one_container(), "metadata": {"annotations": {NEURON: "4"}}, "status": {"allocated": ASKS}},
         {},
         {"spec": None},
         {"spec": {"containers": {"a": ASKS}}},

@@ -160,7 +160,7 @@ def ask(running: Running, path: str, sent: bytes) -> Reply:
     return reply
 
 
-def refused(reply: Reply) -> bool:
+def is_too_deep(reply: Reply) -> bool:
     """Whether it is a refusal in the review's own name that gives the cap."""
     assert reply.status == 200
     assert reply.response["uid"] == "u-1"
@@ -178,7 +178,7 @@ def refused(reply: Reply) -> bool:
 def test_a_deep_object_is_refused_wherever_it_is_read(plain: Running, where: str, shape: str, levels: int) -> None:
     path, kind, template, is_read = OBJECTS[where]
     reply = ask(plain, path, body(kind, template.replace("@", SHAPES[shape](levels))))
-    assert refused(reply) or (levels < 1000 and not is_read), "only what is skipped may be deep"
+    assert is_too_deep(reply) or (levels < 1000 and not is_read), "only what is skipped may be deep"
 
 
 @pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
@@ -189,7 +189,9 @@ def test_deeply_nested_objects_are_denied_if_policies_match(
 ) -> None:
     path, kind, template, _ = OBJECTS[where]
     reply = ask(policed, path, body(kind, template.replace("@", SHAPES[shape](levels))))
-    assert refused(reply) or where in ("whole-object", "leader-worker-set"), "mutation policies are about Neuron pods"
+    assert is_too_deep(reply) or where in ("whole-object", "leader-worker-set"), (
+        "mutation policies are about Neuron pods"
+    )
 
 
 @pytest.mark.parametrize("where", OBJECTS)
@@ -245,7 +247,7 @@ def test_nested_json_in_an_annotation_does_not_matter(policed: Running, levels: 
 
 def test_an_old_object_that_is_deep_is_refused_too(plain: Running) -> None:
     deep = '{"spec":@}'.replace("@", SHAPES["lists"](30_000))
-    assert refused(ask(plain, "/validate", body(TEMPLATE, '{"spec":{}}', old=deep)))
+    assert is_too_deep(ask(plain, "/validate", body(TEMPLATE, '{"spec":{}}', old=deep)))
 
 
 # --- the check itself -----------------------------------------------------------------------------------------

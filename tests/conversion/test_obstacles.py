@@ -46,7 +46,7 @@ def static(name: str, **labels: str) -> StaticNode:
     return StaticNode(name, tuple(sorted({TYPE: name, **labels}.items())))
 
 
-def cluster(*supplied: Pool | StaticNode, problem: str = "") -> FakeCluster:
+def supplied_cluster(*supplied: Pool | StaticNode, problem: str = "") -> FakeCluster:
     """A cluster with these pools, and these nodes that no pool made."""
     pools = tuple(each for each in supplied if isinstance(each, Pool))
     nodes = frozenset(each for each in supplied if isinstance(each, StaticNode))
@@ -78,66 +78,75 @@ def decide(
 
 
 LEFT: dict[str, tuple[dict[str, Any], FakeCluster]] = {
-    "a NodePool that is not known": (BY_NAME, cluster()),
-    "a NodePool": (BY_NAME, cluster(pool())),
-    "a NodePool beside a static one": (BY_NAME, cluster(pool(), pool("other", replicas=2))),
-    "the pool's own label": (BY_LABEL, cluster(pool())),
-    "the pool's own label by affinity": (affine([within("team/accelerator", "neuron", "gpu")]), cluster(pool())),
-    "a type": (TRN1, cluster(pool())),
+    "a NodePool that is not known": (BY_NAME, supplied_cluster()),
+    "a NodePool": (BY_NAME, supplied_cluster(pool())),
+    "a NodePool beside a static one": (BY_NAME, supplied_cluster(pool(), pool("other", replicas=2))),
+    "the pool's own label": (BY_LABEL, supplied_cluster(pool())),
+    "the pool's own label by affinity": (
+        affine([within("team/accelerator", "neuron", "gpu")]),
+        supplied_cluster(pool()),
+    ),
+    "a type": (TRN1, supplied_cluster(pool())),
     "another type of the same pool": (
         {"nodeSelector": {TYPE: "trn1.32xlarge"}},
-        cluster(pool("neuron", "trn1.2xlarge", "trn1.32xlarge")),
+        supplied_cluster(pool("neuron", "trn1.2xlarge", "trn1.32xlarge")),
     ),
-    "no selection": ({}, cluster(pool())),
-    "a static pool of another type": (TRN1, cluster(pool(), pool("fixed", "trn2.48xlarge", replicas=1))),
-    "a static pool without nodes": (BY_LABEL, cluster(pool(), pool("fixed", replicas=0))),
+    "no selection": ({}, supplied_cluster(pool())),
+    "a static pool of another type": (TRN1, supplied_cluster(pool(), pool("fixed", "trn2.48xlarge", replicas=1))),
+    "a static pool without nodes": (BY_LABEL, supplied_cluster(pool(), pool("fixed", replicas=0))),
     "a static pool with a taint": (
         BY_LABEL,
-        cluster(pool(), pool("fixed", replicas=1, taints=[{"key": "a", "effect": "NoSchedule"}])),
+        supplied_cluster(pool(), pool("fixed", replicas=1, taints=[{"key": "a", "effect": "NoSchedule"}])),
     ),
-    "a node of another type": (TRN1, cluster(pool(), static("trn2.48xlarge"))),
-    "a node without the label": (BY_LABEL, cluster(pool(), static("trn1.32xlarge"))),
-    "a label of Karpenter's provider": ({"nodeSelector": {"karpenter.k8s.aws/instance-family": "trn1"}}, cluster()),
-    "an old Provisioner": ({"nodeSelector": {"karpenter.sh/provisioner-name": "neuron"}}, cluster()),
-    "EKS Auto Mode": ({"nodeSelector": {"eks.amazonaws.com/compute-type": "auto"}}, cluster()),
-    "a label of EKS Auto Mode": ({"nodeSelector": {"eks.amazonaws.com/instance-family": "trn1"}}, cluster()),
-    "a static pool of EKS Auto Mode": (BY_NAME, cluster(pool(replicas=2, **AUTO))),
+    "a node of another type": (TRN1, supplied_cluster(pool(), static("trn2.48xlarge"))),
+    "a node without the label": (BY_LABEL, supplied_cluster(pool(), static("trn1.32xlarge"))),
+    "a label of Karpenter's provider": (
+        {"nodeSelector": {"karpenter.k8s.aws/instance-family": "trn1"}},
+        supplied_cluster(),
+    ),
+    "an old Provisioner": ({"nodeSelector": {"karpenter.sh/provisioner-name": "neuron"}}, supplied_cluster()),
+    "EKS Auto Mode": ({"nodeSelector": {"eks.amazonaws.com/compute-type": "auto"}}, supplied_cluster()),
+    "a label of EKS Auto Mode": ({"nodeSelector": {"eks.amazonaws.com/instance-family": "trn1"}}, supplied_cluster()),
+    "a static pool of EKS Auto Mode": (BY_NAME, supplied_cluster(pool(replicas=2, **AUTO))),
     "each term of affinity": (
         affine([within("karpenter.sh/nodepool", "a")], [{"key": "karpenter.sh/nodepool", "operator": "Exists"}]),
-        cluster(),
+        supplied_cluster(),
     ),
 }
 CONVERTED: dict[str, tuple[dict[str, Any], FakeCluster]] = {
-    "nothing known": (TRN1, cluster()),
-    "a node of its type": (TRN1, cluster(pool(), static("trn1.32xlarge"))),
-    "a node with the label": (BY_LABEL, cluster(pool(), static("trn1.32xlarge", **{"team/accelerator": "neuron"}))),
-    "a static NodePool of its type": (TRN1, cluster(pool(), pool("fixed", replicas=1))),
-    "a static NodePool that it names": (BY_NAME, cluster(pool(replicas=3))),
-    "a static NodePool without nodes that it names": (BY_NAME, cluster(pool(replicas=0))),
-    "the own label of a static NodePool": (BY_LABEL, cluster(pool(replicas=3))),
+    "nothing known": (TRN1, supplied_cluster()),
+    "a node of its type": (TRN1, supplied_cluster(pool(), static("trn1.32xlarge"))),
+    "a node with the label": (
+        BY_LABEL,
+        supplied_cluster(pool(), static("trn1.32xlarge", **{"team/accelerator": "neuron"})),
+    ),
+    "a static NodePool of its type": (TRN1, supplied_cluster(pool(), pool("fixed", replicas=1))),
+    "a static NodePool that it names": (BY_NAME, supplied_cluster(pool(replicas=3))),
+    "a static NodePool without nodes that it names": (BY_NAME, supplied_cluster(pool(replicas=0))),
+    "the own label of a static NodePool": (BY_LABEL, supplied_cluster(pool(replicas=3))),
     "one of two NodePools is static": (
         affine([within("karpenter.sh/nodepool", "a", "b")]),
-        cluster(pool("a"), pool("b", replicas=1)),
+        supplied_cluster(pool("a"), pool("b", replicas=1)),
     ),
     "a static NodePool of its family, which it does not name": (
         {"nodeSelector": {"karpenter.k8s.aws/instance-family": "trn1"}},
-        cluster(pool("fixed", replicas=1)),
+        supplied_cluster(pool("fixed", replicas=1)),
     ),
     "a term without Karpenter": (
         affine([within("karpenter.sh/nodepool", "a")], [within("eks.amazonaws.com/nodegroup", "b")]),
-        cluster(),
+        supplied_cluster(),
     ),
     "nodes without Karpenter": (
         affine([{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]),
-        cluster(pool()),
+        supplied_cluster(pool()),
     ),
-    "not Auto Mode": (affine([within("eks.amazonaws.com/compute-type", "auto", "hybrid")]), cluster()),
+    "not Auto Mode": (affine([within("eks.amazonaws.com/compute-type", "auto", "hybrid")]), supplied_cluster()),
     "excluding Auto Mode": (
         affine([{"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto"]}]),
-        cluster(),
+        supplied_cluster(),
     ),
-    "a type that no pool has": ({"nodeSelector": {TYPE: "trn2.48xlarge"}}, cluster(pool())),
-    "pools that are not known": (TRN1, cluster(problem="nodepools.karpenter.sh: forbidden")),
+    "a type that no pool has": ({"nodeSelector": {TYPE: "trn2.48xlarge"}}, supplied_cluster(pool())),
+    "pools that are not known": (TRN1, supplied_cluster(problem="nodepools.karpenter.sh: forbidden")),
 }
 
 
@@ -173,7 +182,7 @@ HISTORIES = {
 @pytest.mark.parametrize("replicas", [None, 0, 2])
 @pytest.mark.parametrize("serves", [False, True])
 def test_what_a_process_saw_of_pools_changes_nothing(spec: dict[str, Any], replicas: int | None, serves: bool) -> None:
-    supplied = cluster(pool(replicas=replicas)).supplied
+    supplied = supplied_cluster(pool(replicas=replicas)).supplied
     answers = [
         decide(spec, FakeCluster(seen=seen, supplied=supplied), karpenter_serves_claims=serves)
         for seen in HISTORIES.values()
@@ -183,7 +192,7 @@ def test_what_a_process_saw_of_pools_changes_nothing(spec: dict[str, Any], repli
 
 
 def test_a_claim_for_a_static_pool_is_for_its_types() -> None:
-    decision = decide(BY_NAME, cluster(pool("neuron", "inf2.xlarge", "inf2.8xlarge", replicas=1)), devices="1")
+    decision = decide(BY_NAME, supplied_cluster(pool("neuron", "inf2.xlarge", "inf2.8xlarge", replicas=1)), devices="1")
     (affinity,) = [each["value"] for each in decision.patch if each["path"] == "/spec/affinity"]
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": [within(TYPE, "inf2.8xlarge", "inf2.xlarge")]}]
@@ -192,7 +201,7 @@ def test_a_claim_for_a_static_pool_is_for_its_types() -> None:
 
 def test_another_value_of_the_annotation_changes_nothing() -> None:
     [(key, _)] = SERVES.annotations
-    assert decide(BY_NAME, cluster(), NamespaceFacts(annotations=((key, "yes"),))).reason == "autoscaled"
+    assert decide(BY_NAME, supplied_cluster(), NamespaceFacts(annotations=((key, "yes"),))).reason == "autoscaled"
 
 
 GROUP = Pool("MachineDeployment", "md", (LabelRule(TYPE, "In", ("trn1.32xlarge",)),))
@@ -203,31 +212,31 @@ GROUP = Pool("MachineDeployment", "md", (LabelRule(TYPE, "In", ("trn1.32xlarge",
     [
         (
             BY_LABEL,
-            cluster(pool("a"), pool("b")),
+            supplied_cluster(pool("a"), pool("b")),
             "nodes for the pod come from NodePools a, b only, and Karpenter makes none for a pod with a claim: the pod"
             " is left as it is.",
         ),
         (
             BY_NAME,
-            cluster(pool(replicas=2, **AUTO)),
+            supplied_cluster(pool(replicas=2, **AUTO)),
             "nodes for the pod come from NodePool neuron only, and the driver cannot run on nodes of EKS Auto Mode: the"
             " pod is left as it is.",
         ),
         (
             TRN1,
-            cluster(GROUP),
+            supplied_cluster(GROUP),
             "nodes for the pod come from MachineDeployment md only, and Cluster Autoscaler makes none for this claim:"
             " the pod is left as it is.",
         ),
         (
             BY_NAME,
-            cluster(),
+            supplied_cluster(),
             "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have, and"
             " neither makes a node for a pod with a claim: the pod is left as it is.",
         ),
         (
             BY_NAME,
-            cluster(problem="no answer"),
+            supplied_cluster(problem="no answer"),
             "the pod selects nodes by karpenter.sh/nodepool, which only nodes of Karpenter or EKS Auto Mode have, and"
             " neither makes a node for a pod with a claim: the pod is left as it is. It is not known whether a static"
             " pool can take it: no answer.",
@@ -242,16 +251,16 @@ def test_the_message_names_the_pool_or_the_label(spec: dict[str, Any], view: Fak
 def test_the_pool_with_the_highest_weight_is_named_first() -> None:
     light, heavy = pool("a"), pool("b")
     heavy = Pool(heavy.kind, heavy.name, heavy.rules, weight=10)
-    assert "NodePools b, a only" in decide(TRN1, cluster(light, heavy)).warnings[0].message
+    assert "NodePools b, a only" in decide(TRN1, supplied_cluster(light, heavy)).warnings[0].message
 
 
 def test_pools_that_are_not_known_are_said() -> None:
-    [finding] = [each for each in decide(TRN1, cluster(problem="no answer")).warnings if each.code == "NEU905"]
+    [finding] = [each for each in decide(TRN1, supplied_cluster(problem="no answer")).warnings if each.code == "NEU905"]
     assert finding.message == (
         "it is not known whether an autoscaler makes the nodes of this pod: no answer. The pod is converted; if only a"
         " dynamic pool can take it, it stays Pending."
     )
-    known = cluster(static("trn1.32xlarge"), problem="no answer")
+    known = supplied_cluster(static("trn1.32xlarge"), problem="no answer")
     assert "NEU905" not in {each.code for each in decide(TRN1, known).warnings}
 
 
@@ -281,53 +290,55 @@ UNMET: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("spec", "path", "what"), UNMET.values(), ids=UNMET)
 def test_a_selection_that_nothing_meets_is_said(spec: dict[str, Any], path: str, what: str) -> None:
-    decision = decide(spec, cluster(pool(), static("trn1.32xlarge", a="b")))
+    decision = decide(spec, supplied_cluster(pool(), static("trn1.32xlarge", a="b")))
     [finding] = [each for each in decision.warnings if each.code == "NEU228"]
     assert (decision.outcome, finding.path) == (Outcome.CONVERTED, path)
     assert finding.message == f"no Neuron node and no pool that is known meets {what}: the pod waits until one does."
 
 
-@pytest.mark.parametrize("view", [cluster(), cluster(problem="no answer")], ids=["nothing known", "unknown"])
+@pytest.mark.parametrize(
+    "view", [supplied_cluster(), supplied_cluster(problem="no answer")], ids=["nothing known", "unknown"]
+)
 def test_nothing_is_said_of_selections_where_nothing_is_known(view: FakeCluster) -> None:
     assert "NEU228" not in {each.code for each in decide({"nodeSelector": {"workload": "head"}}, view).warnings}
 
 
 def test_a_count_that_conversion_refuses_is_left_too() -> None:
-    assert decide(BY_NAME, cluster(pool()), devices="7").reason == "autoscaled"
-    assert decide(TRN1, cluster(static("trn1.32xlarge")), devices="7").outcome is Outcome.DENIED
+    assert decide(BY_NAME, supplied_cluster(pool()), devices="7").reason == "autoscaled"
+    assert decide(TRN1, supplied_cluster(static("trn1.32xlarge")), devices="7").outcome is Outcome.DENIED
 
 
 def test_only_the_types_that_can_serve_the_pod_count() -> None:
-    view = cluster(pool(), static("trn1.2xlarge"))
+    view = supplied_cluster(pool(), static("trn1.2xlarge"))
     assert decide({}, view, devices="4").reason == "autoscaled"
     assert decide({}, view, devices="1").outcome is Outcome.CONVERTED
 
 
 def test_a_selection_that_admits_no_type_is_denied() -> None:
     spec = {"nodeSelector": {TYPE: "m5.large", "karpenter.sh/nodepool": "neuron"}}
-    assert decide(spec, cluster(pool())).outcome is Outcome.DENIED
+    assert decide(spec, supplied_cluster(pool())).outcome is Outcome.DENIED
 
 
 def test_a_locked_policy_refuses_the_pod() -> None:
-    decision = decide(BY_NAME, cluster(), steering=Steering((("mode", "p"),), Mode.CONVERT, locked=True))
+    decision = decide(BY_NAME, supplied_cluster(), steering=Steering((("mode", "p"),), Mode.CONVERT, locked=True))
     assert (decision.outcome, [each.code for each in decision.errors]) == (Outcome.DENIED, ["NEU903"])
 
 
 def test_families_of_a_policy_count() -> None:
     steering = Steering((("families", "p"),), families=("trn2",))
-    assert decide({}, cluster(pool()), steering=steering).outcome is Outcome.CONVERTED
+    assert decide({}, supplied_cluster(pool()), steering=steering).outcome is Outcome.CONVERTED
 
 
 def test_shadow_mode_says_it_too() -> None:
-    decision = decide(BY_NAME, cluster(), mode=Mode.SHADOW)
+    decision = decide(BY_NAME, supplied_cluster(), mode=Mode.SHADOW)
     assert (decision.outcome, [each.code for each in decision.warnings]) == (Outcome.UNCHANGED, ["NEU903"])
 
 
-@pytest.mark.parametrize("later", [NO_SUPPLY, cluster(pool()).supplied], ids=["none", "dynamic"])
+@pytest.mark.parametrize("later", [NO_SUPPLY, supplied_cluster(pool()).supplied], ids=["none", "dynamic"])
 def test_a_pod_that_was_converted_keeps_its_claim(later: Supply) -> None:
     container = {"name": "main", "image": "a", "resources": {"limits": {"aws.amazon.com/neuron": "4"}}}
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": [container], **BY_LABEL}}
-    context = conversion_context(ConversionOptions(), Catalogue(), cluster(pool(replicas=1)))
+    context = conversion_context(ConversionOptions(), Catalogue(), supplied_cluster(pool(replicas=1)))
     first = decide_pod(pods.view(manifest), NO_FACTS, context)
     converted = jsonpatch.apply_patch(manifest, list(first.patch))
     context = conversion_context(ConversionOptions(), Catalogue(), FakeCluster(supplied=later))

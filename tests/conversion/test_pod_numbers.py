@@ -5,23 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.cli.main import main
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_numbers import _NUMBERS, MOST_TEMPLATES
 from policies.judging.subjects import of_object
+from tests.support.invoking import invoke
 
 
-def template(devices: int = 16, **spec: Any) -> dict[str, Any]:
+def pod_template(devices: int = 16, **spec: Any) -> dict[str, Any]:
     container = {"name": "a", "resources": {"limits": {"aws.amazon.com/neuron": devices}}}
     return {"spec": {"containers": [container], **spec}}
 
 
 def job(devices: int = 16, **spec: Any) -> dict[str, Any]:
-    return {"spec": {**spec, "template": template(devices)}}
+    return {"spec": {**spec, "template": pod_template(devices)}}
 
 
 def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
@@ -33,19 +32,29 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("version", "kind", "spec", "pods", "devices", "of_a_pod"),
     [
-        pytest.param("apps/v1", "Deployment", {"replicas": 3, "template": template()}, 3, 48, 16, id="deployment"),
-        pytest.param("apps/v1", "Deployment", {"template": template()}, 1, 16, 16, id="default-replicas"),
-        pytest.param("apps/v1", "Deployment", {"replicas": 0, "template": template()}, 0, 0, 16, id="scaled-to-zero"),
-        pytest.param("apps/v1", "StatefulSet", {"replicas": 2, "template": template(1)}, 2, 2, 1, id="stateful-set"),
-        pytest.param("apps/v1", "ReplicaSet", {"replicas": 2, "template": template(4)}, 2, 8, 4, id="replica-set"),
-        pytest.param("v1", "ReplicationController", {"replicas": 2, "template": template(4)}, 2, 8, 4, id="rc"),
+        pytest.param("apps/v1", "Deployment", {"replicas": 3, "template": pod_template()}, 3, 48, 16, id="deployment"),
+        pytest.param("apps/v1", "Deployment", {"template": pod_template()}, 1, 16, 16, id="default-replicas"),
         pytest.param(
-            "argoproj.io/v1alpha1", "Rollout", {"replicas": 5, "template": template(1)}, 5, 5, 1, id="rollout"
+            "apps/v1", "Deployment", {"replicas": 0, "template": pod_template()}, 0, 0, 16, id="scaled-to-zero"
         ),
-        pytest.param("batch/v1", "Job", {"template": template(4)}, 1, 4, 4, id="job"),
-        pytest.param("batch/v1", "Job", {"parallelism": 4, "template": template(4)}, 4, 16, 4, id="parallel"),
         pytest.param(
-            "batch/v1", "Job", {"parallelism": 9, "completions": 2, "template": template(4)}, 2, 8, 4, id="completions"
+            "apps/v1", "StatefulSet", {"replicas": 2, "template": pod_template(1)}, 2, 2, 1, id="stateful-set"
+        ),
+        pytest.param("apps/v1", "ReplicaSet", {"replicas": 2, "template": pod_template(4)}, 2, 8, 4, id="replica-set"),
+        pytest.param("v1", "ReplicationController", {"replicas": 2, "template": pod_template(4)}, 2, 8, 4, id="rc"),
+        pytest.param(
+            "argoproj.io/v1alpha1", "Rollout", {"replicas": 5, "template": pod_template(1)}, 5, 5, 1, id="rollout"
+        ),
+        pytest.param("batch/v1", "Job", {"template": pod_template(4)}, 1, 4, 4, id="job"),
+        pytest.param("batch/v1", "Job", {"parallelism": 4, "template": pod_template(4)}, 4, 16, 4, id="parallel"),
+        pytest.param(
+            "batch/v1",
+            "Job",
+            {"parallelism": 9, "completions": 2, "template": pod_template(4)},
+            2,
+            8,
+            4,
+            id="completions",
         ),
         pytest.param(
             "batch/v1",
@@ -73,7 +82,7 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
         pytest.param(
             "leaderworkerset.x-k8s.io/v1",
             "LeaderWorkerSet",
-            {"replicas": 3, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template(2)}},
+            {"replicas": 3, "leaderWorkerTemplate": {"size": 4, "workerTemplate": pod_template(2)}},
             12,
             24,
             2,
@@ -84,7 +93,11 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
             "LeaderWorkerSet",
             {
                 "replicas": 3,
-                "leaderWorkerTemplate": {"size": 4, "leaderTemplate": template(1), "workerTemplate": template(2)},
+                "leaderWorkerTemplate": {
+                    "size": 4,
+                    "leaderTemplate": pod_template(1),
+                    "workerTemplate": pod_template(2),
+                },
             },
             12,
             3 * 1 + 3 * 3 * 2,
@@ -97,8 +110,8 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
             {
                 "elasticPolicy": {"maxReplicas": 8},
                 "pytorchReplicaSpecs": {
-                    "Master": {"template": template(1)},
-                    "Worker": {"replicas": 2, "template": template(2)},
+                    "Master": {"template": pod_template(1)},
+                    "Worker": {"replicas": 2, "template": pod_template(2)},
                 },
             },
             9,
@@ -110,8 +123,8 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
             "ray.io/v1",
             "RayCluster",
             {
-                "headGroupSpec": {"template": template(1)},
-                "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": template(2)}],
+                "headGroupSpec": {"template": pod_template(1)},
+                "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": pod_template(2)}],
             },
             9,
             17,
@@ -123,8 +136,8 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
             "RayCluster",
             {
                 "enableInTreeAutoscaling": True,
-                "headGroupSpec": {"template": template(0)},
-                "workerGroupSpecs": [{"replicas": 1, "maxReplicas": 3, "template": template(2)}],
+                "headGroupSpec": {"template": pod_template(0)},
+                "workerGroupSpecs": [{"replicas": 1, "maxReplicas": 3, "template": pod_template(2)}],
             },
             4,
             6,
@@ -134,7 +147,7 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
         pytest.param(
             "batch.volcano.sh/v1alpha1",
             "Job",
-            {"tasks": [{"replicas": 3, "template": template(2)}]},
+            {"tasks": [{"replicas": 3, "template": pod_template(2)}]},
             3,
             6,
             2,
@@ -168,7 +181,7 @@ def test_counted(version: str, kind: str, spec: Any, pods: int, devices: int, of
     ("version", "kind", "spec", "why"),
     [
         pytest.param(
-            "apps/v1", "DaemonSet", {"template": template()}, "a DaemonSet has a pod on each node", id="daemon"
+            "apps/v1", "DaemonSet", {"template": pod_template()}, "a DaemonSet has a pod on each node", id="daemon"
         ),
         pytest.param(
             "batch/v1",
@@ -180,28 +193,28 @@ def test_counted(version: str, kind: str, spec: Any, pods: int, devices: int, of
         pytest.param(
             "apps/v1",
             "Deployment",
-            {"replicas": "3", "template": template()},
+            {"replicas": "3", "template": pod_template()},
             "spec.replicas is not a number",
             id="text",
         ),
         pytest.param(
             "apps/v1",
             "Deployment",
-            {"replicas": True, "template": template()},
+            {"replicas": True, "template": pod_template()},
             "spec.replicas is not a number",
             id="bool",
         ),
         pytest.param(
             "serving.knative.dev/v1",
             "Service",
-            {"template": template()},
+            {"template": pod_template()},
             "the object does not say how many pods it makes",
             id="knative",
         ),
         pytest.param(
             "ray.io/v1",
             "RayCluster",
-            {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": template()}]},
+            {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": pod_template()}]},
             "spec.workerGroupSpecs[0].maxReplicas is not set",
             id="ray-without-maximum",
         ),
@@ -235,12 +248,12 @@ def test_what_cannot_be_counted_is_not_known(version: str, kind: str, spec: Any,
 
 
 def test_an_unknown_number_of_pods_without_devices_is_known() -> None:
-    found = neuron("apps/v1", "DaemonSet", {"template": template(0)})
+    found = neuron("apps/v1", "DaemonSet", {"template": pod_template(0)})
     assert (found["devices"], found["devicesKnown"], found["podsKnown"]) == (0, True, False)
 
 
 def test_a_pod_of_a_daemon_set_is_counted() -> None:
-    found = neuron("apps/v1", "DaemonSet", {"template": template(4)})
+    found = neuron("apps/v1", "DaemonSet", {"template": pod_template(4)})
     assert (found["podDevices"], found["podDevicesKnown"], found["devicesKnown"]) == (4, True, False)
 
 
@@ -261,7 +274,7 @@ def test_each_template_is_listed() -> None:
 
 
 def test_a_pod_and_a_claim_have_the_fields_too() -> None:
-    pod = neuron("v1", "Pod", template(4)["spec"])
+    pod = neuron("v1", "Pod", pod_template(4)["spec"])
     assert (pod["devices"], pod["podDevices"], pod["pods"], pod["templates"]) == (4, 4, 1, [])
     request = {"name": "r", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}
     claim = neuron("resource.k8s.io/v1", "ResourceClaim", {"devices": {"requests": [request]}})
@@ -329,13 +342,13 @@ def test_commands_count_workloads(tmp_path: Path) -> None:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "d"},
-        "spec": {"template": template()},
+        "spec": {"template": pod_template()},
     }
     (tmp_path / "d.yaml").write_text(json.dumps(manifest), encoding="utf-8")
-    tested = CliRunner().invoke(main, ["policy", "test", str(tmp_path / "policies")])
+    tested = invoke("policy", "test", tmp_path / "policies")
     assert tested.output.endswith("2 cases, 0 failed.\n")
     flags = ["--policies", str(tmp_path / "policies"), "-f", str(tmp_path / "d.yaml")]
     for command in (["policy", "explain"], ["validate"]):
-        result = CliRunner().invoke(main, [*command, *flags])
+        result = invoke(*command, *flags)
         assert result.exit_code == 1, result.output
         assert "too many" in result.output

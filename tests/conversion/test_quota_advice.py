@@ -13,7 +13,7 @@ CLASS = "neuron.aws.com"
 LINE = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 
 
-def told(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
+def quota_warnings(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
     """The NEU204 warnings of converting a pod with one device."""
     cluster = FakeCluster(classes=dict(served), namespaces={"team-a": NamespaceFacts(quotas=(quota,))})
     decision = asyncio.run(mutator(cluster).review(request(pod(container(neuron="1")))))
@@ -40,4 +40,4 @@ def test_a_quota_that_does_not_count_claims_is_reported_with_the_key_to_use(
     quota: LegacyQuota, served: Mapping[str, str], place: str
 ) -> None:
     expected = [f"NEU204: ResourceQuota q no longer counts this pod. Use {LINE} in {place}"] if place else []
-    assert told(quota, served) == expected
+    assert quota_warnings(quota, served) == expected

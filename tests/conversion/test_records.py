@@ -24,7 +24,7 @@ RECORD = "neuron.aws.com/converted-from"
 SIXTEEN = "neuron-16-0123456789ab"
 
 
-def converted(manifest: Any) -> tuple[Any, Template]:
+def pod_and_template(manifest: Any) -> tuple[Any, Template]:
     decision = decide(manifest)
     return jsonpatch.apply_patch(manifest, list(decision.patch)), decision.templates[0]
 
@@ -47,7 +47,7 @@ def using(name: str = "main", claim: str = "neuron", **asks: Any) -> Any:
     return made
 
 
-def found(manifest: Any) -> claimed.Claimed | None:
+def claimed_of(manifest: Any) -> claimed.Claimed | None:
     return claimed.claimed(pods.view(manifest))
 
 
@@ -59,8 +59,8 @@ ONE = {"containers": {"main": {NEURON: "1"}}}
 
 
 def test_the_record_of_a_conversion_is_found_and_verified() -> None:
-    stored, template = converted(pod(container(neuron="4"), init=[container("warm", neuron="8")]))
-    conversion = found(stored)
+    stored, template = pod_and_template(pod(container(neuron="4"), init=[container("warm", neuron="8")]))
+    conversion = claimed_of(stored)
     assert conversion is not None
     assert (conversion.claim, conversion.index, conversion.template) == ("neuron", 0, template.name)
     assert [(ask.container, ask.amount) for ask in conversion.asks] == [("warm", 8), ("main", 4)]
@@ -123,14 +123,14 @@ FORGED = {
 
 @pytest.mark.parametrize("manifest", FORGED.values(), ids=FORGED)
 def test_a_record_that_contradicts_its_pod_is_ignored(manifest: Any) -> None:
-    assert found(manifest) is None
+    assert claimed_of(manifest) is None
     assert verified(manifest, lambda _: ClaimSpec("")) is None
 
 
 def test_a_claim_reference_that_another_webhook_removed_is_reported() -> None:
-    stored, template = converted(pod(container("a", neuron="4"), container("b", neuron="1")))
+    stored, template = pod_and_template(pod(container("a", neuron="4"), container("b", neuron="1")))
     del stored["spec"]["containers"][1]["resources"]["claims"]
-    conversion = found(stored)
+    conversion = claimed_of(stored)
     assert conversion is not None
     assert conversion.lost == ("b",)
     checked = verified(stored, {template.name: asks_for(template)}.get)
@@ -140,7 +140,7 @@ def test_a_claim_reference_that_another_webhook_removed_is_reported() -> None:
 
 def test_a_lost_reference_is_found_after_a_container_without_devices() -> None:
     record = {"containers": {"a": {NEURON: "0"}, "b": {NEURON: "1"}}}
-    conversion = found(forged(record, container("a"), container("b")))
+    conversion = claimed_of(forged(record, container("a"), container("b")))
     assert conversion is not None
     assert conversion.lost == ("b",)
 
@@ -150,11 +150,11 @@ def test_resources_of_the_wrong_type_are_reported_with_their_path(section: str) 
     manifest = forged({section: {"main": {NEURON: "1"}}})
     manifest["spec"][section] = [{"name": "main", "resources": {"limits": "4"}}]
     with pytest.raises(pods.UnreadableError, match=rf"spec\.{section}\[0\]"):
-        found(manifest)
+        claimed_of(manifest)
 
 
 def test_a_limit_range_default_does_not_invalidate_a_record() -> None:
-    stored, template = converted(pod(container(neuron="4")))
+    stored, template = pod_and_template(pod(container(neuron="4")))
     stored["spec"]["containers"][0]["resources"]["limits"] = {NEURON: "16"}
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
@@ -165,8 +165,8 @@ class TestOwnClaimNamedNeuron:
     own: ClassVar = {"name": "neuron", "resourceClaimTemplateName": SIXTEEN}
 
     def test_the_generated_claim_gets_another_name_and_is_found(self) -> None:
-        stored, template = converted(pod(container(neuron="4"), resourceClaims=[self.own]))
-        conversion = found(stored)
+        stored, template = pod_and_template(pod(container(neuron="4"), resourceClaims=[self.own]))
+        conversion = claimed_of(stored)
         assert conversion is not None
         assert (conversion.claim, conversion.index, conversion.template) == ("neuron-dra", 1, template.name)
         restated = claimed.restated(pods.view(stored))
@@ -174,15 +174,15 @@ class TestOwnClaimNamedNeuron:
         assert (restated.claim, restated.index) == ("neuron-dra", 1)
 
     def test_the_generated_claim_is_found_if_the_container_uses_both_claims(self) -> None:
-        stored, _ = converted(pod(using(neuron="4"), resourceClaims=[self.own]))
-        conversion = found(stored)
+        stored, _ = pod_and_template(pod(using(neuron="4"), resourceClaims=[self.own]))
+        conversion = claimed_of(stored)
         assert conversion is not None
         assert conversion.claim == "neuron-dra"
 
     def test_a_users_own_claim_with_the_alternative_name_is_not_the_generated_claim(self) -> None:
         own = {"name": "neuron-dra", "resourceClaimTemplateName": SIXTEEN}
-        stored, template = converted(pod(using(claim="neuron-dra", neuron="4"), resourceClaims=[own]))
-        conversion = found(stored)
+        stored, template = pod_and_template(pod(using(claim="neuron-dra", neuron="4"), resourceClaims=[own]))
+        conversion = claimed_of(stored)
         assert conversion is not None
         assert (conversion.claim, conversion.index, conversion.template) == ("neuron", 1, template.name)
 
@@ -324,7 +324,7 @@ def test_a_template_that_is_not_generated_must_be_one_that_a_policy_names(mapped
 
 
 def test_an_unknown_template_does_not_verify_a_record() -> None:
-    stored, _ = converted(pod(container(neuron="4")))
+    stored, _ = pod_and_template(pod(container(neuron="4")))
     assert verified(stored, lambda _: None) is None
 
 
@@ -342,7 +342,7 @@ def test_an_unknown_template_does_not_verify_a_record() -> None:
     ids=["cores", "many-cores", "mixed", "sidecar", "ultraserver", "lnc", "ring"],
 )
 def test_every_record_of_a_conversion_is_verified(manifest: Any) -> None:
-    stored, template = converted(manifest)
+    stored, template = pod_and_template(manifest)
     assert verified(stored, {template.name: asks_for(template)}.get) is not None
 
 
@@ -371,7 +371,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_hints_of_a_record_above_the_limits_are_ignored() -> None:
-    stored, _ = converted(pod(container(neuron="4")))
+    stored, _ = pod_and_template(pod(container(neuron="4")))
     claimed = copy.deepcopy(json.loads(stored["metadata"]["annotations"][RECORD]))
     claimed["hints"] = {"tolerations": [{"key": f"k{index}"} for index in range(129)]}
     record = records.decode(json.dumps(claimed))

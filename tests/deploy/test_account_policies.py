@@ -51,7 +51,7 @@ def refusals(policies: Policies, request: Request) -> list[str]:
     )
 
 
-def judged(policies: Policies, request: Request) -> None:
+def check_refusal(policies: Policies, request: Request) -> None:
     said = refusals(policies, request)
     if request.said:
         assert any(request.said in each for each in said), said
@@ -61,7 +61,7 @@ def judged(policies: Policies, request: Request) -> None:
 
 @pytest.mark.parametrize("request_", DRIVER_REQUESTS, ids=lambda each: each.name)
 def test_the_driver_writes_only_objects_of_its_node(policies: Policies, request_: Request) -> None:
-    judged(policies, request_)
+    check_refusal(policies, request_)
 
 
 def test_a_token_without_a_node_writes_no_slice(policies: Policies) -> None:
@@ -72,7 +72,7 @@ def test_a_token_without_a_node_writes_no_slice(policies: Policies) -> None:
 
 @pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")
 def test_an_account_writes_only_what_its_program_writes(policies: Policies, request_: Request) -> None:
-    judged(policies, request_)
+    check_refusal(policies, request_)
 
 
 @pytest.mark.parametrize("request_", OTHERS, ids=lambda each: f"{each.account}: {each.resource}: {each.name}")

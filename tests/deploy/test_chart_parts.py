@@ -33,6 +33,7 @@ from kubeletplugin.node_events import (
 from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
+from tests.support.invoking import invoke
 
 DRIVER = "neuron-dra-kubelet-plugin"
 NEEDED: list[Object] = [
@@ -421,7 +422,7 @@ def test_the_audit_is_a_job_with_an_account_of_its_own(default: list[Object]) ->
         "--exclude-namespace=ci",
         "--families=trn1",
     ]
-    result = CliRunner().invoke(main, ["report", *container["args"], "--help"])
+    result = invoke("report", *container["args"], "--help")
     assert (result.exit_code, "PolicyReports" in result.output) == (0, True)
     webhook = pod_specs(objects)["Deployment/neuron-dra"]
     assert spec["volumes"] == [each for each in webhook["volumes"] if each["name"] == "policies"]
@@ -489,7 +490,7 @@ def test_the_map_may_only_list_and_serves_on_loopback() -> None:
 
 def test_the_test_runs_a_command_that_exists(default: list[Object]) -> None:
     container = pod_specs(default)["Pod/neuron-dra-test"]["containers"][0]
-    result = CliRunner().invoke(main, [*container["command"][1:], *container["args"], "--help"])
+    result = invoke(*container["command"][1:], *container["args"], "--help")
     assert (result.exit_code, "dry run" in result.output) == (0, True)
 
 

@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
 TABLE: Final = [row for row in rows() if not row.problem.startswith("---")]
 
 
-def said(column: str) -> set[str]:
+def column_of(column: str) -> set[str]:
     return set().union(*(getattr(row, column) for row in TABLE))
 
 
@@ -73,7 +73,7 @@ def reports(tree: ast.Module) -> bool:
 def test_every_module_that_logs_a_problem_is_in_the_table() -> None:
     # `runtime.retries` logs for those that hold a problem.
     found = {name for name, tree in modules() if reports(tree)} - {"runtime.retries"}
-    assert said("loggers") == found
+    assert column_of("loggers") == found
 
 
 def test_every_check_of_status_is_in_the_table() -> None:
@@ -86,17 +86,17 @@ def test_every_check_of_status_is_in_the_table() -> None:
                 assert isinstance(check, ast.Name), ast.unparse(node)
                 found.add(getattr(module, check.id))
     assert len(found) > 10
-    assert said("status") == found
+    assert column_of("status") == found
 
 
 def test_every_check_of_readiness_is_in_the_table() -> None:
     source = (ROOT / "webhook/server/app.py").read_text()
     checks = r'more_checks\["([^"]+)"\]|"([a-z ]+)": (?:certificates|backend|lifecycle|policies)\.'
-    assert said("ready") == {one or other for one, other in re.findall(checks, source)}
+    assert column_of("ready") == {one or other for one, other in re.findall(checks, source)}
 
 
 def test_every_alert_is_in_the_table() -> None:
-    assert said("alerts") == set(ALERTS)
+    assert column_of("alerts") == set(ALERTS)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.problem for row in TABLE])

@@ -66,7 +66,7 @@ def reads(schema: Object, path: str) -> bool:
     return not rest or reads(inner, rest)
 
 
-def named(text: str) -> Iterator[str]:
+def values_in(text: str) -> Iterator[str]:
     """Paths of values in a page: in `--set`, and in code that begins with the name of a value."""
     yield from re.findall(r"--set(?:-string|-json|-file)? '?([A-Za-z][\w.\[\]]*)", text)
     first = "|".join(SCHEMA["properties"])
@@ -80,7 +80,7 @@ def is_module(path: str) -> bool:
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_values_in_the_documentation_exist(page: Path) -> None:
-    found = [path for path in named(page.read_text()) if not ENTRY.fullmatch(path) and not is_module(path)]
+    found = [path for path in values_in(page.read_text()) if not ENTRY.fullmatch(path) and not is_module(path)]
     assert [path for path in found if not reads(SCHEMA, path)] == []
 
 
@@ -89,7 +89,7 @@ def test_a_documented_value_that_does_not_exist_is_found() -> None:
     assert reads(SCHEMA, "webhook.replicas")
     assert reads(SCHEMA, "policies.files.own")
     text = "`--set conversion.mode=off --set webhook.replica=2`, `admission.workloads.scope`, `webhook.py`"
-    assert list(named(text)) == ["conversion.mode", "webhook.replica", "admission.workloads.scope", "webhook.py"]
+    assert list(values_in(text)) == ["conversion.mode", "webhook.replica", "admission.workloads.scope", "webhook.py"]
 
 
 def empty_values(values: Object, *above: str) -> Iterator[tuple[str, ...]]:

@@ -160,7 +160,7 @@ def test_large_bodies(server: Victim, full: bool, report_fault: Report) -> None:
             reply, _seconds = server.attack("/mutate", body)
             # The API server gets 503 and follows failurePolicy; a controller sends the pod again.
             failed = reply is None or reply.status == 503
-            large.add(began, failed=failed, lost=not failed and not converted(reply))
+            large.add(began, failed=failed, lost=not failed and not is_converted(reply))
             if not failed:
                 return
             time.sleep(0.05)
@@ -175,7 +175,7 @@ def test_large_bodies(server: Victim, full: bool, report_fault: Report) -> None:
     assert server.peak_memory < MEMORY_LIMIT
 
 
-def converted(reply: Reply | None) -> bool:
+def is_converted(reply: Reply | None) -> bool:
     return reply is not None and reply.status == 200 and "patch" in reply.response
 
 

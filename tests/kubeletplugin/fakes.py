@@ -21,7 +21,7 @@ from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, re
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
 from kubeletplugin.prepare import cdi
-from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, encode
+from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
 from kubeletplugin.prepare.containers import MetadataFiles
 from kubeletplugin.prepare.decide import NodeView, undecided
 from kubeletplugin.prepare.preparer import Preparer
@@ -39,6 +39,13 @@ BOOT = "11111111-2222-4333-8444-555555555555"
 
 def uid(number: int) -> str:
     return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def prepared_claim(
+    number: int, *held: PreparedDevice, environment: dict[str, dict[str, str]] | None = None
+) -> PreparedClaim:
+    """A claim as the checkpoint has it, with devices."""
+    return PreparedClaim(uid(number), "ns", f"claim-{number}", "digest", held, environment or {})
 
 
 class FakeClock:

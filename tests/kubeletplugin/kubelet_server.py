@@ -19,7 +19,7 @@ from tests.kubeletplugin.fakes import DRIVER, NODE
 _SERVICE: Final = "v1.PodResourcesLister"
 
 
-def pod(name: str, *claims: PreparedClaim, driver: str = DRIVER, with_ids: bool = True) -> pb.PodResources:
+def pod_resources(name: str, *claims: PreparedClaim, driver: str = DRIVER, with_ids: bool = True) -> pb.PodResources:
     """A pod whose one container uses claims, as the kubelet describes it: ids add up over the devices of a claim."""
     resources = []
     for claim in claims:

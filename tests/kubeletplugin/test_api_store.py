@@ -83,7 +83,7 @@ async def connected(server: Server, directory: Path) -> AsyncIterator[ApiStore]:
         await runner.cleanup()
 
 
-def run(server: Server, directory: Path, scenario: Callable[[ApiStore], Awaitable[Any]]) -> Any:
+def run_scenario(server: Server, directory: Path, scenario: Callable[[ApiStore], Awaitable[Any]]) -> Any:
     async def wrapped() -> Any:
         async with connected(server, directory) as api:
             return await scenario(api)
@@ -106,7 +106,7 @@ BETA = {
 def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}}
-    assert run(server, tmp_path, lambda api: NodeApi(api, NODE).node()) == {"metadata": {"name": NODE}}
+    assert run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node()) == {"metadata": {"name": NODE}}
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
@@ -117,7 +117,7 @@ def test_a_claim_is_read_and_a_missing_claim_is_none(tmp_path: Path) -> None:
     async def scenario(api: ApiStore) -> list[Any]:
         return [await api.claim("ns", "c"), await api.claim("ns", "gone")]
 
-    assert run(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
+    assert run_scenario(server, tmp_path, scenario) == [{"metadata": {"name": "c"}}, None]
 
 
 def stored_slice(name: str, **more: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def stored_slice(name: str, **more: Any) -> dict[str, Any]:
 
 
 def listed(server: Server, directory: Path) -> list[str]:
-    slices, _ = run(server, directory, lambda api: api.slices())
+    slices, _ = run_scenario(server, directory, lambda api: api.slices())
     return [body["metadata"]["name"] for body in slices]
 
 
@@ -165,7 +165,7 @@ def test_an_unreadable_claim_is_not_requested_repeatedly(tmp_path: Path) -> None
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/odd"] = answer
     with pytest.raises(UnreadableObjectError, match="is stored and cannot be read: it is nested too deeply") as caught:
-        run(server, tmp_path, lambda api: api.claim("ns", "odd"))
+        run_scenario(server, tmp_path, lambda api: api.claim("ns", "odd"))
     assert not caught.value.retryable
 
 
@@ -205,7 +205,7 @@ def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served
         assert await api.update(SLICE) == SLICE
         await api.delete("s")
 
-    run(server, tmp_path, scenario)
+    run_scenario(server, tmp_path, scenario)
     sent = [body for method, _, _, body in server.requests if method in {"POST", "PUT"}]
     assert sent == [stored, stored]
     [query] = [query for method, path, query, _ in server.requests if method == "GET" and path == root]
@@ -215,7 +215,7 @@ def test_the_best_version_that_the_cluster_serves_is_used(tmp_path: Path, served
 @pytest.mark.parametrize(("served", "listed"), [((), "none"), (("v1alpha3",), "v1alpha3")], ids=["none", "alpha"])
 def test_a_cluster_without_dra_is_reported(tmp_path: Path, served: tuple[str, ...], listed: str) -> None:
     with pytest.raises(KubeError) as caught:
-        run(Server(served), tmp_path, lambda api: api.slices())
+        run_scenario(Server(served), tmp_path, lambda api: api.slices())
     assert str(caught.value) == (
         f"The cluster serves no usable version of resource.k8s.io (it serves {listed}): Dynamic Resource Allocation "
         "needs Kubernetes 1.34, or 1.32 with its beta API enabled."
@@ -227,7 +227,7 @@ def test_a_missing_api_group_has_no_version(tmp_path: Path) -> None:
     server = Server()
     del server.answers[GROUP]
     with pytest.raises(KubeError, match="it serves none"):
-        run(server, tmp_path, lambda api: api.slices())
+        run_scenario(server, tmp_path, lambda api: api.slices())
 
 
 def test_served_versions_are_read_again_after_an_error(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_served_versions_are_read_again_after_an_error(tmp_path: Path) -> None:
         server.answers[f"{GROUP}/v1/resourceslices"] = {"items": [], "metadata": {"resourceVersion": "1"}}
         assert await api.slices() == ([], "1")
 
-    run(server, tmp_path, scenario)
+    run_scenario(server, tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -249,11 +249,11 @@ def test_served_versions_are_read_again_after_an_error(tmp_path: Path) -> None:
 def test_the_version_of_the_api_server(tmp_path: Path, answer: dict[str, str], version: str) -> None:
     server = Server()
     server.answers["/version"] = answer
-    assert run(server, tmp_path, lambda api: api.kubernetes()) == version
+    assert run_scenario(server, tmp_path, lambda api: api.kubernetes()) == version
 
 
 def test_deleting_a_missing_slice_is_no_error(tmp_path: Path) -> None:
-    run(Server(), tmp_path, lambda api: api.delete("gone"))
+    run_scenario(Server(), tmp_path, lambda api: api.delete("gone"))
 
 
 def test_the_two_forms_of_a_slice_translate_into_each_other() -> None:
@@ -279,7 +279,7 @@ def test_errors_quote_the_answer_of_the_server(tmp_path: Path, code: int, reason
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: status(code, reason, "because"))
     with pytest.raises(KubeError) as caught:
-        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
     error = caught.value
     assert (str(error), error.status, error.reason) == (f"The API server answered {code}: 'because'", code, reason)
     assert error.retryable is retryable
@@ -289,7 +289,7 @@ def test_an_error_page_of_a_proxy_is_quoted(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(status=502, text="<h1>Bad Gateway</h1>\n"))
     with pytest.raises(KubeError, match=r"^The API server answered 502: '<h1>Bad Gateway</h1>'$"):
-        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str, said
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(text=text))
     with pytest.raises(KubeError) as caught:
-        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
     assert said in str(caught.value)
 
 
@@ -310,7 +310,7 @@ def test_404_for_the_api_version_does_not_mean_a_missing_claim(tmp_path: Path) -
     path = f"{GROUP}/v1/namespaces/ns/resourceclaims/c"
     server.answers[path] = answering(lambda: web.Response(status=404, text="404 page not found"))
     with pytest.raises(KubeError, match="answered 404: '404 page not found'"):
-        run(server, tmp_path, lambda api: api.claim("ns", "c"))
+        run_scenario(server, tmp_path, lambda api: api.claim("ns", "c"))
 
 
 def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: py
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(KubeError, match=r"did not answer GET /api/v1/nodes/node-1: .* did not answer in time"):
-        run(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
 
 
 # --- watches --------------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_a_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {}}}
     events = [{"type": kind, "object": BETA} for kind in ("ADDED", "MODIFIED", "DELETED")]
     server.answers[f"{GROUP}/v1beta1/resourceslices"] = watching(bookmark, *events)
-    found = run(server, tmp_path, collect)
+    found = run_scenario(server, tmp_path, collect)
     assert found == [SliceEvent(kind, SLICE) for kind in ("ADDED", "MODIFIED", "DELETED")]
     assert server.requests[-1][2]["resourceVersion"] == "5"
 
@@ -400,7 +400,7 @@ def test_a_failed_watch_raises_the_reason(tmp_path: Path, name: str) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/resourceslices"] = handler
     with pytest.raises(KubeError) as caught:
-        run(server, tmp_path, collect)
+        run_scenario(server, tmp_path, collect)
     assert caught.value.status == code
     assert str(caught.value).startswith(said)
 
@@ -446,7 +446,7 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
     path = f"{GROUP}/{served}/namespaces/ns/resourceclaims/c/status"
     server.answers[path] = {"status": {"devices": [{"device": "d"}]}}
     entry = {"driver": "neuron.aws.com", "pool": NODE, "device": "d"}
-    stored = run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [entry]))
+    stored = run_scenario(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [entry]))
     assert stored == {"status": {"devices": [{"device": "d"}]}}
     method, asked, query, body = server.requests[-1]
     assert (method, asked, query) == ("PATCH", path, {"fieldManager": "neuron.aws.com", "force": "true"})
@@ -457,7 +457,7 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
         "status": {"devices": [entry]},
     }
     assert server.headers[-1]["Content-Type"] == "application/apply-patch+yaml"
-    run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [], resource_version="7"))
+    run_scenario(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [], resource_version="7"))
     assert server.requests[-1][3]["metadata"] == {
         "namespace": "ns",
         "name": "c",
@@ -470,7 +470,7 @@ def test_device_status_is_applied_to_the_claim_of_that_uid(tmp_path: Path, serve
 def test_device_status_of_a_deleted_or_replaced_claim_is_not_applied(tmp_path: Path, code: int, reason: str) -> None:
     server = Server()
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = answering(lambda: status(code, reason))
-    assert run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [])) is None
+    assert run_scenario(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", [])) is None
 
 
 def test_device_status_that_is_refused_is_an_error(tmp_path: Path) -> None:
@@ -478,4 +478,4 @@ def test_device_status_that_is_refused_is_an_error(tmp_path: Path) -> None:
     refusal = answering(lambda: status(403, "Forbidden", "no right"))
     server.answers[f"{GROUP}/v1/namespaces/ns/resourceclaims/c/status"] = refusal
     with pytest.raises(KubeError, match="no right"):
-        run(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", []))
+        run_scenario(server, tmp_path, lambda api: api.apply_devices("ns", "c", "u-1", []))

@@ -14,16 +14,12 @@ from kubeletplugin.discover.core_use import CoresUse, CoreUse, UseReader
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
 from kubeletplugin.ports import UsageUnknownError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
+from kubeletplugin.prepare.checkpoint import PreparedDevice, Share
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
 from neuron.hardware.instances import Catalogue
-from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, uid
+from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, prepared_claim, uid
 
 CORES = dict.fromkeys(range(16), 8)
-
-
-def claim(number: int, *held: PreparedDevice) -> PreparedClaim:
-    return PreparedClaim(uid(number), "team-a", f"claim-{number}", "digest", held)
 
 
 def whole(index: int, request: str = "n0", **fields: Any) -> PreparedDevice:
@@ -32,34 +28,34 @@ def whole(index: int, request: str = "n0", **fields: Any) -> PreparedDevice:
 
 def used(number: int, index: int, pod: str = "p", container: str = "main", request: str = "n0") -> UsedDevice:
     name = f"neuron-device-{index}"
-    return UsedDevice(f"team-a/{pod}", "team-a", f"claim-{number}", uid(number), request, name, NODE, None, container)
+    return UsedDevice(f"ns/{pod}", "ns", f"claim-{number}", uid(number), request, name, NODE, None, container)
 
 
 def test_a_container_that_uses_a_device_is_named() -> None:
-    assert rows([claim(1, whole(3))], [used(1, 3), used(2, 4)], CORES) == (
-        DeviceUse("neuron-device-3", "0-7", "p", "team-a", "main", "claim-1"),
+    assert rows([prepared_claim(1, whole(3))], [used(1, 3), used(2, 4)], CORES) == (
+        DeviceUse("neuron-device-3", "0-7", "p", "ns", "main", "claim-1"),
     )
 
 
 def test_containers_that_share_a_claim_have_a_series_each() -> None:
-    found = rows([claim(1, whole(0))], [used(1, 0), used(1, 0, container="side"), used(1, 0, pod="q")], CORES)
+    found = rows([prepared_claim(1, whole(0))], [used(1, 0), used(1, 0, container="side"), used(1, 0, pod="q")], CORES)
     assert [(each.pod, each.container) for each in found] == [("p", "main"), ("p", "side"), ("q", "main")]
 
 
 def test_a_claim_without_a_container_has_no_pod() -> None:
-    [found] = rows([claim(1, whole(0))], [], {})
-    assert found == DeviceUse("neuron-device-0", "", "", "team-a", "", "claim-1")
+    [found] = rows([prepared_claim(1, whole(0))], [], {})
+    assert found == DeviceUse("neuron-device-0", "", "", "ns", "", "claim-1")
 
 
 def test_shares_name_their_cores_and_requests_are_apart() -> None:
     held = (whole(0, share=Share("s", (2, 3))), whole(0, "n1/big", share=Share("t", (5, 7))))
-    found = rows([claim(1, *held)], [used(1, 0), used(1, 0, container="other", request="n1")], CORES)
+    found = rows([prepared_claim(1, *held)], [used(1, 0), used(1, 0, container="other", request="n1")], CORES)
     assert [(each.cores, each.container) for each in found] == [("2-3", "main"), ("5,7", "other")]
 
 
 def test_a_whole_node_shows_all_of_its_devices_and_admin_access_shows_none() -> None:
     node = PreparedDevice("n0", NODE, "neuron-node", (0, 1))
-    found = rows([claim(1, node), claim(2, whole(5, admin_access=True))], [], CORES)
+    found = rows([prepared_claim(1, node), prepared_claim(2, whole(5, admin_access=True))], [], CORES)
     assert [each.device for each in found] == ["neuron-device-0", "neuron-device-1"]
 
 

@@ -33,7 +33,7 @@ def test_random_sequences_never_assign_a_core_to_two_claims(
         for number in range(STEPS):
             life.step()
             try:
-                check(life)
+                check_life(life)
             except AssertionError as error:
                 error.add_note(f"seed {seed}, step {number}, {life.name}")
                 raise
@@ -49,7 +49,7 @@ def claims(life: Life) -> Mapping[str, PreparedClaim]:
     return life.preparer.checkpoint().claims
 
 
-def check(life: Life) -> None:
+def check_life(life: Life) -> None:
     checkpoint = life.preparer.checkpoint()
     running = {key for key, pod in life.pods.items() if pod.answers is not None}
     assert set(checkpoint.claims) == running

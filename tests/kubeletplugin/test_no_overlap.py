@@ -82,7 +82,7 @@ def play(case: Case) -> Iterator[tuple[Step, tuple[AllocatorResult, ...], Prepar
         yield step, results, prepared[number], prepared
 
 
-def check(case: Case, seen: Counter[str]) -> None:
+def check_case(case: Case, seen: Counter[str]) -> None:
     hardware = case.hardware
     for step, results, claim, prepared in play(case):
         seen[step.kind] += 1
@@ -151,7 +151,7 @@ def test_no_two_claims_hold_the_same_core(chunk: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(chunk, CASES, CHUNKS):
         try:
-            check(mixtures.case(seed), seen)
+            check_case(mixtures.case(seed), seen)
         except Exception as error:
             error.add_note(f"seed {seed}: {mixtures.case(seed).hardware}")
             raise

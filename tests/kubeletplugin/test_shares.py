@@ -156,7 +156,7 @@ def test_admin_access_of_the_same_claim_gets_no_cores_and_changes_none(inf1: Nod
 # --- refusals -------------------------------------------------------------------------------------------------
 
 
-def refusal(node: Node, claim: Any, preparer: Preparer | None = None) -> tuple[str, bool]:
+def prepare_error(node: Node, claim: Any, preparer: Preparer | None = None) -> tuple[str, bool]:
     """The message, and whether the driver waits for another claim."""
     with pytest.raises(PrepareError) as caught:
         (preparer or node.preparer()).prepare(claim, node.view())
@@ -167,7 +167,7 @@ def test_more_cores_than_are_free_are_refused_with_their_holders(inf1: Node) -> 
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, share(0, 2)), inf1.view())
     preparer.prepare(allocated(2, share(0, 1)), inf1.view())
-    assert refusal(inf1, allocated(3, share(0, 2)), preparer) == (
+    assert prepare_error(inf1, allocated(3, share(0, 2)), preparer) == (
         "Device neuron-device-0 has 1 of 4 cores free, and the claim needs 2: the others are still prepared for "
         f"ns/claim-1 (UID {uid(1)}), ns/claim-2 (UID {uid(2)}). They become free when the kubelet has stopped the pods "
         "that used them; the kubelet tries again by itself.",
@@ -190,7 +190,7 @@ def test_whole_devices_and_shares_exclude_each_other(inf1: Node, first: str) -> 
     preparer = inf1.preparer()
     preparer.prepare(claims.pop(first), inf1.view())
     [second] = claims.values()
-    said, waits = refusal(inf1, second, preparer)
+    said, waits = prepare_error(inf1, second, preparer)
     assert waits
     assert said.startswith("Device neuron-device-0 is still prepared for ResourceClaim ns/claim-")
 
@@ -198,7 +198,9 @@ def test_whole_devices_and_shares_exclude_each_other(inf1: Node, first: str) -> 
 def test_a_claim_from_before_sharing_keeps_its_whole_device(inf1: Node) -> None:
     preparer = inf1.preparer()
     preparer.prepare(allocated(1, *devices(0)), inf1.view())
-    assert "is still prepared for ResourceClaim ns/claim-1" in refusal(inf1, allocated(2, share(0, 1)), preparer)[0]
+    assert (
+        "is still prepared for ResourceClaim ns/claim-1" in prepare_error(inf1, allocated(2, share(0, 1)), preparer)[0]
+    )
 
 
 def test_claims_on_one_device_agree_on_the_size_of_logical_cores(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_claims_on_one_device_agree_on_the_size_of_logical_cores(tmp_path: Path)
     preparer = node.preparer()
     preparer.prepare(allocated(1, share(0, 2)), node.view())
     one = [config("NeuronConfig", logicalNeuronCore=1)]
-    assert refusal(node, allocated(2, share(0, 2), config=one), preparer) == (
+    assert prepare_error(node, allocated(2, share(0, 2), config=one), preparer) == (
         f"Device neuron-device-0 is shared with ResourceClaim ns/claim-1 (UID {uid(1)}), which uses it with "
         "logicalNeuronCore 2; this claim uses 1. Claims on one device need the same size: set it to the same value, or "
         "request whole devices.",
@@ -218,7 +220,7 @@ def test_claims_on_one_device_agree_on_the_size_of_logical_cores(tmp_path: Path)
     preparer.unprepare(uid(3))
     assert (
         "is shared with request a of this claim, which uses it with logicalNeuronCore 2"
-        in refusal(node, mixed, preparer)[0]
+        in prepare_error(node, mixed, preparer)[0]
     )
 
 
@@ -253,7 +255,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
 def test_shares_that_the_node_cannot_serve_are_refused(tmp_path: Path, name: str) -> None:
     instance_type, claim, said = REFUSED[name]
     node = Node(tmp_path, instance_type)
-    assert refusal(node, claim) == (said, False)
+    assert prepare_error(node, claim) == (said, False)
     assert node.spec_names() == []
 
 
@@ -317,7 +319,7 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_specs_with_the_same_cores(inf1
     again = inf1.preparer()
     again.recover()
     assert held(again, 2) == {"neuron-device-0": (1,)}
-    said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
+    said, waits = prepare_error(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (
         "Device neuron-device-0 may be in use: the driver still restores which claims are prepared, because its state "
@@ -355,7 +357,7 @@ def test_cores_of_a_lost_claim_are_given_to_no_other_claim(inf1: Node) -> None:
         known = json.loads((inf1.cdi_dir / spec_name(number)).read_text())
         names = {f"{known['kind']}={each['name']}" for each in known["devices"]}
         assert set(answer.cdi_device_ids) - names, "the runtime starts no container of it, which would see all cores"
-    said, waits = refusal(inf1, allocated(3, share(0, 1)), again)
+    said, waits = prepare_error(inf1, allocated(3, share(0, 1)), again)
     assert waits
     assert said == (
         f"Device neuron-device-0 is shared with ResourceClaim ns/claim-1 (UID {uid(1)}), and the driver lost which of "

@@ -28,7 +28,7 @@ def typed(entry: InstanceType, *, shares: bool = False, windows: bool = True) ->
     return dataclasses.replace(entry, shares_cores=shares, windows=windows)
 
 
-def named(name: str, *, shares: bool = False, windows: bool = True) -> InstanceType:
+def type_named(name: str, *, shares: bool = False, windows: bool = True) -> InstanceType:
     return typed(next(entry for entry in Catalogue() if entry.name == name), shares=shares, windows=windows)
 
 
@@ -93,7 +93,7 @@ def check_devices(claim: Claim, asks: Sequence[Ask], entry: InstanceType, result
                 assert len(mine) == ask.amount
 
 
-def check(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[AllocatorResult]) -> None:
+def check_claim(claim: Claim, asks: Sequence[Ask], entry: InstanceType, results: Sequence[AllocatorResult]) -> None:
     """The same for a claim for one type, where too many cores are warned of."""
     check_devices(claim, asks, entry, results)
     warned = {finding.path for finding in claim.warnings if finding.code == "NEU202"}
@@ -115,11 +115,11 @@ ENTRIES = st.builds(typed, st.sampled_from([*LINES, RING]), shares=st.booleans()
 @WIDE
 @given(PODS, ENTRIES)
 @example(
-    [("app", DEVICE, 9), ("app", CORE, 9), ("app", CORE, 9), ("app", CORE, 9)], named("inf1.24xlarge", shares=True)
+    [("app", DEVICE, 9), ("app", CORE, 9), ("app", CORE, 9), ("app", CORE, 9)], type_named("inf1.24xlarge", shares=True)
 )
-@example([("app", DEVICE, 4)] * 3, named("inf2.48xlarge", windows=False))
-@example([("init", DEVICE, 7), ("app", DEVICE, 4), ("app", DEVICE, 3)], named("inf2.48xlarge"))
-@example([("init", DEVICE, 7), ("app", DEVICE, 3), ("app", DEVICE, 2), ("app", DEVICE, 2)], named("inf2.48xlarge"))
+@example([("app", DEVICE, 4)] * 3, type_named("inf2.48xlarge", windows=False))
+@example([("init", DEVICE, 7), ("app", DEVICE, 4), ("app", DEVICE, 3)], type_named("inf2.48xlarge"))
+@example([("init", DEVICE, 7), ("app", DEVICE, 3), ("app", DEVICE, 2), ("app", DEVICE, 2)], type_named("inf2.48xlarge"))
 def test_a_claim_fits_an_empty_node_with_consecutive_devices_and_exact_cores(
     pod: list[tuple[str, str, int]], entry: InstanceType
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_claim_fits_an_empty_node_with_consecutive_devices_and_exact_cores(
     check_limits(claim)
     results = node_of(entry).allocate(claim_of(claim.template.spec))
     assert results is not None
-    check(claim, asks, entry, results)
+    check_claim(claim, asks, entry, results)
 
 
 FAMILIES = st.lists(ENTRIES, min_size=2, max_size=4, unique_by=lambda entry: entry.name)
@@ -141,7 +141,7 @@ FAMILIES = st.lists(ENTRIES, min_size=2, max_size=4, unique_by=lambda entry: ent
 @given(PODS, FAMILIES)
 @example(
     [("init", DEVICE, 6), ("sidecar", DEVICE, 4)],
-    [named("inf2.24xlarge", shares=True), named("inf1.24xlarge", shares=True)],
+    [type_named("inf2.24xlarge", shares=True), type_named("inf1.24xlarge", shares=True)],
 )
 def test_a_claim_for_several_types_fits_an_empty_node_of_each(
     pod: list[tuple[str, str, int]], entries: list[InstanceType]
@@ -190,7 +190,7 @@ def test_one_container_fits_wherever_a_run_is_free_that_no_warning_names(
     if results is None:
         assert free <= left_out(claim)
     else:
-        check(claim, asks_of(("app", DEVICE, size)), entry, results)
+        check_claim(claim, asks_of(("app", DEVICE, size)), entry, results)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_one_container_fits_wherever_a_run_is_free_that_no_warning_names(
 @pytest.mark.parametrize("shares", [False, True])
 def test_a_claim_leaves_few_runs_out(name: str, complete: set[int], shares: bool) -> None:
     name, _, orders = name.partition(" ")
-    entry = dataclasses.replace(named(name, shares=shares), tries_orders=bool(orders))
+    entry = dataclasses.replace(type_named(name, shares=shares), tries_orders=bool(orders))
     line = entry.line
     assert line is not None
     for size in range(2, line.devices):
@@ -218,7 +218,7 @@ def test_a_claim_leaves_few_runs_out(name: str, complete: set[int], shares: bool
 
 
 def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
-    entry = named("inf1.6xlarge", shares=True)
+    entry = type_named("inf1.6xlarge", shares=True)
     asks = asks_of(("app", CORE, 9))
     claim = claim_for(asks, entry)
     assert isinstance(claim, Claim)
@@ -237,7 +237,7 @@ def test_cores_beside_whole_devices_are_given_at_either_end() -> None:
 
 
 def test_an_ultraserver_is_never_given_as_a_share_of_a_device() -> None:
-    entry = dataclasses.replace(named("trn2u.48xlarge"), shares_cores=True)
+    entry = dataclasses.replace(type_named("trn2u.48xlarge"), shares_cores=True)
     asks = asks_of(("app", CORE, 1))
     whole = DeviceConfig(ultraserver_mode=4)
     refused = make_claim(asks, [entry], whole, "neuron.aws.com", pin_types=False)
@@ -249,7 +249,7 @@ def test_an_ultraserver_is_never_given_as_a_share_of_a_device() -> None:
 @pytest.mark.parametrize("size", range(7, 11))
 def test_half_of_a_ring_and_the_rest_are_one_run_wherever_one_is_free(size: int) -> None:
     """Of every set of free devices of inf2.48xlarge, of which two such runs always have some in common."""
-    entry = dataclasses.replace(named("inf2.48xlarge", shares=True), tries_orders=False)
+    entry = dataclasses.replace(type_named("inf2.48xlarge", shares=True), tries_orders=False)
     claim = claim_of_one(size, entry)
     assert len(claim.template.spec["spec"]["devices"]["requests"]) == 2
     for free in itertools.chain(*(itertools.combinations(range(12), number) for number in range(size, 13))):

@@ -1,29 +1,19 @@
 import asyncio
 from typing import Any
 
-import orjson
 import pytest
 
 from runtime.api_errors import ApiAnswerError, StatusError
 from runtime.api_server import served_versions
-
-
-class Server:
-    """Answers every request with one body, or with an error."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    async def request(self, method: str, path: str, timeout: float) -> bytes:  # noqa: ASYNC109
-        assert timeout == 1.0
-        assert (method, path) == ("GET", "/apis/resource.k8s.io")
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return orjson.dumps(self.answer)
+from tests.support.answers import PreparedAnswers
 
 
 def versions(answer: Any) -> tuple[str, ...]:
-    return asyncio.run(served_versions(Server(answer), 1.0))  # type: ignore[arg-type]
+    server = PreparedAnswers(answer)
+    try:
+        return asyncio.run(served_versions(server, 1.0))  # type: ignore[arg-type]
+    finally:
+        assert (server.asked, server.members) == ([("GET", "/apis/resource.k8s.io")], [{"timeout": 1.0}])
 
 
 def test_the_versions_of_the_group_are_returned() -> None:

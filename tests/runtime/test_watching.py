@@ -24,12 +24,6 @@ TIMING = Timing(backoff=1, backoff_limit=8, stall=0.2)
 EFFECTS = Effects(jitter=lambda: 1.0)
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 @contextlib.asynccontextmanager
 async def following(api: FakeApi, **options: Any) -> AsyncIterator[Watching]:
     async def load() -> Configuration:
@@ -42,7 +36,7 @@ async def following(api: FakeApi, **options: Any) -> AsyncIterator[Watching]:
         await connection.close()
 
 
-def pod(name: str) -> dict[str, Any]:
+def named_pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team"}}
 
 
@@ -71,7 +65,7 @@ async def changes(it: Watching, found: list[tuple[str, str]]) -> None:
 
 async def test_a_list_that_begins_again_has_no_object_twice(api: FakeApi) -> None:
     for number in range(5):
-        api.put("pods", pod(f"p{number}"))
+        api.put("pods", named_pod(f"p{number}"))
     api.fault("continue", "pods", answer(410, "Expired", "The provided continue parameter is too old"))
     async with following(api, page_size=2) as it:
         assert await names(it) == [f"p{number}" for number in range(5)]
@@ -82,7 +76,7 @@ async def test_a_watch_delivers_changes_since_the_list_and_the_next_one_those_si
     async with following(api) as it:
         assert await names(it) == []
         found: list[tuple[str, str]] = []
-        api.put("pods", pod("p"))
+        api.put("pods", named_pod("p"))
         task = asyncio.create_task(changes(it, found))
         await eventually(lambda: found and api.watching("pods"))
         api.end_watches()
@@ -102,7 +96,7 @@ async def test_of_an_object_that_is_too_long_the_beginning_is_delivered(
 ) -> None:
     monkeypatch.setattr(watching, "LONGEST_OBJECT", 100_000)
     large = {"metadata": {"name": "large"}, "spec": "x" * 200_000}
-    api.fault("watch", "pods", raw(200, event("ADDED", large) + event("ADDED", pod("next"))))
+    api.fault("watch", "pods", raw(200, event("ADDED", large) + event("ADDED", named_pod("next"))))
     async with following(api, version="1") as it, contextlib.aclosing(it.events()) as events:
         found = [(kind, item[:30], len(item)) async for kind, item in events]
     assert [kind for kind, *_ in found] == ["ADDED", "ADDED"]
@@ -137,9 +131,9 @@ async def reset_in_a_line(request: web.Request) -> web.StreamResponse:
     """Deliver an event and half of the next one, then break the connection."""
     response = web.StreamResponse()
     await response.prepare(request)
-    item = pod("p")
+    item = named_pod("p")
     item["metadata"]["resourceVersion"] = "5"
-    await response.write(event("ADDED", item) + event("ADDED", pod("q"))[:20])
+    await response.write(event("ADDED", item) + event("ADDED", named_pod("q"))[:20])
     await asyncio.sleep(0.05)
     assert request.transport is not None
     request.transport.abort()

@@ -36,7 +36,7 @@ def meta(name: str, namespace: str = "", **fields: Any) -> Object:
     return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {}), **fields}}
 
 
-def claim(count: int) -> Object:
+def counted_claim(count: int) -> Object:
     exactly = {"deviceClassName": "neuron.aws.com", "count": count}
     return {"devices": {"requests": [{"name": "n", "exactly": exactly}]}}
 
@@ -83,7 +83,7 @@ OBJECTS: Mapping[tuple[str, str, str], list[Object]] = {
         {**meta("malformed"), "spec": {"selectors": "none"}},
     ],
     ("resource.k8s.io", "v1", "ResourceClaimTemplate"): [
-        {**meta("four", "team"), "spec": {"spec": claim(4)}},
+        {**meta("four", "team"), "spec": {"spec": counted_claim(4)}},
     ],
     ("karpenter.sh", "v1", "NodePool"): [
         {
@@ -331,7 +331,7 @@ async def test_claims_are_asked_for_and_templates_are_known(tmp_path: Path) -> N
     async with filled().serve() as api:
         connection = await Connection.open(lambda: load_configuration(api.kubeconfig(tmp_path), None))
         store = await read_store(ClusterReader(connection), connection.address)
-        api.put("resourceclaims", {**meta("mine", "team"), "spec": claim(1)})
+        api.put("resourceclaims", {**meta("mine", "team"), "spec": counted_claim(1)})
         found = await asyncio.gather(
             store.exist("ResourceClaim", "team", ["mine", "yours"]),
             store.exist("ResourceClaimTemplate", "team", ["four", "five"]),

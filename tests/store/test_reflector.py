@@ -24,13 +24,7 @@ QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
-def pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
+def valued_pod(name: str, value: object = "x", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team", **metadata}, "spec": {"value": value}}
 
 
@@ -87,7 +81,7 @@ async def watched(
 
 async def test_all_pages_of_a_list_are_read(api: FakeApi) -> None:
     for number in range(5):
-        api.put("pods", pod(f"p{number}", number))
+        api.put("pods", valued_pod(f"p{number}", number))
     async with watched(api, page_size=2) as it:
         await it.reflector.synced.wait()
         assert it.known("p0", "p4") == {"p0": "0", "p4": "4"}
@@ -97,7 +91,7 @@ async def test_all_pages_of_a_list_are_read(api: FakeApi) -> None:
 
 async def test_a_list_whose_continue_token_expired_is_taken_in_one_piece(api: FakeApi) -> None:
     for number in range(5):
-        api.put("pods", pod(f"p{number}", number))
+        api.put("pods", valued_pod(f"p{number}", number))
     api.fault("continue", "pods", answer(410, "Expired", "The provided continue parameter is too old"))
     async with watched(api, page_size=2) as it:
         await it.reflector.synced.wait()
@@ -127,11 +121,11 @@ async def test_watches_request_bookmarks_and_a_jittered_time_out(api: FakeApi) -
 
 
 async def test_changes_are_stored_and_reported(api: FakeApi) -> None:
-    api.put("pods", pod("old", 1))
+    api.put("pods", valued_pod("old", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
-        api.put("pods", pod("new", 1))
-        api.put("pods", pod("old", 2))
+        api.put("pods", valued_pod("new", 1))
+        api.put("pods", valued_pod("old", 2))
         api.remove("pods", "new", "team")
         await eventually(lambda: len(it.changes) == 4)
         assert it.changes == [("old", None, "1"), ("new", None, "1"), ("old", "1", "2"), ("new", "1", None)]
@@ -139,23 +133,23 @@ async def test_changes_are_stored_and_reported(api: FakeApi) -> None:
 
 
 async def test_irrelevant_objects_are_not_kept(api: FakeApi) -> None:
-    api.put("pods", pod("dull", None))
-    api.put("pods", pod("fading", 1))
+    api.put("pods", valued_pod("dull", None))
+    api.put("pods", valued_pod("fading", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
-        api.put("pods", pod("fading", None))
+        api.put("pods", valued_pod("fading", None))
         await eventually(lambda: len(it.changes) == 2)
         assert it.changes == [("fading", None, "1"), ("fading", "1", None)]
         assert len(it.reflector) == 0
 
 
 async def test_an_unchanged_value_stays_the_same_object(api: FakeApi) -> None:
-    api.put("pods", pod("p", "a value that Python does not intern"))
+    api.put("pods", valued_pod("p", "a value that Python does not intern"))
     async with watched(api) as it:
         await it.reflector.synced.wait()
         before = it.reflector.get("team", "p")
-        api.put("pods", pod("p", "a value that Python does not intern", labels={"new": "label"}))
-        api.put("pods", pod("last", 1))
+        api.put("pods", valued_pod("p", "a value that Python does not intern", labels={"new": "label"}))
+        api.put("pods", valued_pod("last", 1))
         await eventually(lambda: it.reflector.get("team", "last"))
         api.compact()
         api.break_watches()
@@ -168,24 +162,24 @@ async def test_an_unchanged_value_stays_the_same_object(api: FakeApi) -> None:
 async def test_a_watch_resumes_where_the_last_one_ended(api: FakeApi, end: Any) -> None:
     async with watched(api) as it:
         await it.reflector.synced.wait()
-        seen = api.put("pods", pod("p", 1))["metadata"]["resourceVersion"]
+        seen = api.put("pods", valued_pod("p", 1))["metadata"]["resourceVersion"]
         await eventually(lambda: it.changes)
         end(api)
         await eventually(lambda: len(api.calls("watch", "pods")) > 1)
-        api.put("pods", pod("p", 2))
+        api.put("pods", valued_pod("p", 2))
         await eventually(lambda: it.known("p") == {"p": "2"})
         assert api.calls("watch", "pods")[1].query["resourceVersion"] == seen
         assert it.reflector.counters.lists == 1
 
 
 async def test_changes_made_between_two_watches_are_not_missed(api: FakeApi) -> None:
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
         api.fault("watch", "pods", hang_up, times=2)
         api.break_watches()
         api.remove("pods", "p", "team")
-        api.put("pods", pod("q", 1))
+        api.put("pods", valued_pod("q", 1))
         await eventually(lambda: it.known("p", "q") == {"p": None, "q": "1"})
         assert it.reflector.counters.lists == 1
 
@@ -205,8 +199,8 @@ async def test_events_cut_into_pieces_are_put_together(api: FakeApi) -> None:
     api.piece = 7
     async with watched(api) as it:
         await it.reflector.synced.wait()
-        api.put("pods", pod("p", "grüße"))
-        api.put("pods", pod("q", 1))
+        api.put("pods", valued_pod("p", "grüße"))
+        api.put("pods", valued_pod("q", 1))
         await eventually(lambda: it.known("p", "q") == {"p": "grüße", "q": "1"})
 
 
@@ -215,7 +209,7 @@ async def test_events_may_be_as_large_as_objects_get(api: FakeApi) -> None:
     api.piece = 1 << 16
     async with watched(api) as it:
         await it.reflector.synced.wait()
-        api.put("pods", pod("p", large))
+        api.put("pods", valued_pod("p", large))
         await eventually(lambda: it.reflector.get("team", "p") == large)
         assert it.reflector.counters.failures == 0
 
@@ -242,7 +236,7 @@ async def expire_by_event(api: FakeApi) -> None:
 @pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
 async def test_an_expired_version_causes_a_list(api: FakeApi, expire: Any) -> None:
     for name in ("kept", "changed", "deleted"):
-        api.put("pods", pod(name, 1))
+        api.put("pods", valued_pod(name, 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
         it.changes.clear()
@@ -252,16 +246,16 @@ async def test_an_expired_version_causes_a_list(api: FakeApi, expire: Any) -> No
         await eventually(lambda: api.watching("pods"))
         await expire(api)
         api.remove("pods", "deleted", "team")
-        api.put("pods", pod("changed", 2))
-        api.put("pods", pod("added", 1))
+        api.put("pods", valued_pod("changed", 2))
+        api.put("pods", valued_pod("added", 1))
         now = {"kept": "1", "changed": "2", "deleted": None, "added": "1"}
         await eventually(lambda: it.known(*now) == now)
         assert sorted(it.changes) == [("added", None, "1"), ("changed", "1", "2"), ("deleted", "1", None)]
 
 
 async def test_deletions_during_a_disconnection_are_reported_after_the_next_list(api: FakeApi) -> None:
-    api.put("pods", pod("p", 1))
-    api.put("pods", pod("q", 1))
+    api.put("pods", valued_pod("p", 1))
+    api.put("pods", valued_pod("q", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
         api.fault("watch", "pods", hang_up, times=3)
@@ -302,7 +296,7 @@ async def test_a_successful_watch_resets_the_backoff(api: FakeApi) -> None:
     timing = Timing(backoff=1, backoff_limit=10)
     async with watched(api, timing=timing, effects=Effects(sleep=pauses, jitter=lambda: 1.0)) as it:
         await it.reflector.synced.wait()
-        api.put("pods", pod("p", 1))
+        api.put("pods", valued_pod("p", 1))
         await eventually(lambda: it.changes)
         api.break_watches()
         await eventually(lambda: len(pauses.lengths) == 4)
@@ -316,7 +310,7 @@ async def test_the_list_for_an_expired_version_is_sent_soon_after_an_outage(api:
         await it.reflector.synced.wait()
         api.fault("watch", "pods", hang_up, times=4)
         api.break_watches()
-        api.put("pods", pod("p", 1))
+        api.put("pods", valued_pod("p", 1))
         api.compact()
         await eventually(lambda: it.reflector.counters.lists == 2)
         # How often the client itself tries again is not ours to say.
@@ -367,7 +361,7 @@ async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: 
     async with watched(api) as it:
         await eventually(lambda: api.watching("pods"))
         assert it.reflector.problem == "cannot watch pods: the API server says: HTTP 500, 'etcd event lost'"
-        api.put("pods", pod("p", 1))
+        api.put("pods", valued_pod("p", 1))
         await eventually(lambda: not it.reflector.problem)
         assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
         assert it.reflector.counters.lists == 5
@@ -439,7 +433,7 @@ async def test_a_temporary_error_causes_no_list(api: FakeApi) -> None:
     ],
 )
 async def test_an_invalid_answer_is_a_problem_and_causes_a_new_list(api: FakeApi, verb: str, body: bytes) -> None:
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     api.fault(verb, "pods", raw(200, body))
     async with watched(api) as it:
         await eventually(lambda: it.reflector.counters.failures)
@@ -449,7 +443,7 @@ async def test_an_invalid_answer_is_a_problem_and_causes_a_new_list(api: FakeApi
 
 async def test_an_unreadable_object_does_not_affect_the_others(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
     api.put("pods", {"metadata": {"name": "odd", "namespace": "team"}})
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     async with watched(api) as it:
         await it.reflector.synced.wait()
         assert it.known("odd", "p") == {"odd": None, "p": "1"}
@@ -458,7 +452,7 @@ async def test_an_unreadable_object_does_not_affect_the_others(api: FakeApi, cap
 
 
 async def test_a_defect_in_a_callback_does_not_end_the_cache(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     async with watched(api) as it:
         calls = 0
 
@@ -576,7 +570,7 @@ async def test_a_collection_that_may_be_missing_is_empty_until_it_is_served(
     api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     pauses = Pauses()
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     api.fault("list", "pods", answer(404, "NotFound", "the server could not find the requested resource"), times=2)
     async with watched(api, effects=Effects(sleep=pauses), needed=False, installed=False) as it:
         await it.reflector.settled.wait()
@@ -588,7 +582,7 @@ async def test_a_collection_that_may_be_missing_is_empty_until_it_is_served(
 
 async def test_a_collection_whose_definition_is_removed_becomes_empty(api: FakeApi) -> None:
     pauses = Pauses()
-    api.put("pods", pod("p", 1))
+    api.put("pods", valued_pod("p", 1))
     async with watched(api, effects=Effects(sleep=pauses), needed=False, installed=False) as it:
         await eventually(lambda: it.known("p") == {"p": "1"})
         gone = answer(404, "NotFound", "the server could not find the requested resource")

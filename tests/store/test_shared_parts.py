@@ -23,13 +23,13 @@ class Part:
     data: Any = None
 
 
-def text(value: str) -> str:
+def new_text(value: str) -> str:
     """A new object, as a decoder makes it."""
     return "".join(list(value))
 
 
 def part(name: str, *inner: Part) -> Part:
-    return Part(text("spec.devices"), 4, inner, frozenset({text(name)}))
+    return Part(new_text("spec.devices"), 4, inner, frozenset({new_text(name)}))
 
 
 def test_equal_parts_are_the_same_object() -> None:
@@ -62,7 +62,7 @@ def test_the_table_is_bounded() -> None:
         assert len(shared) <= 10
 
 
-def stored(number: int) -> Any:
+def decoded_template(number: int) -> Any:
     """A template as it is decoded: no two objects share a part."""
     request = {"name": f"n{number}", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}
     made = Template.make("4", {"spec": {"devices": {"requests": [request]}}})
@@ -73,7 +73,7 @@ def stored(number: int) -> Any:
 def test_a_cached_template_takes_little_memory() -> None:
     kept = Holdings(Bounds(1 << 30, 1 << 30, claim_templates._template_weight, claim_templates._shortened))
     several = 2000
-    items = [json.dumps(stored(number)) for number in range(2 * several)]
+    items = [json.dumps(decoded_template(number)) for number in range(2 * several)]
 
     def fill(start: int) -> None:
         for text in items[start : start + several]:
@@ -95,7 +95,7 @@ def test_a_cached_template_takes_little_memory() -> None:
 def test_removed_objects_leave_no_weight() -> None:
     kept = Holdings(claim_templates.BOUNDS)
     for number in range(20):
-        item = stored(number)
+        item = decoded_template(number)
         kept.put((item["metadata"]["namespace"], item["metadata"]["name"]), claim_templates.project_template(item))
     assert kept.weight > 0
     for key in kept.keys():  # noqa: SIM118 - not a dictionary

@@ -1,8 +1,7 @@
 """The view of a cluster: watch events in, answers out."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ from cluster.store import DEVICE_CLASS, RESOURCE_QUOTA
 from conversion.claims.templates import digest
 from conversion.facts import NO_FACTS, ClusterView, LegacyQuota, NamespaceFacts
 from neuron.hardware.instances import Observation
-from runtime.api_errors import UnreachableError
 from runtime.api_server import Resource
+from tests.support.answers import UncalledServer
 from tests.support.fake_api import FakeApi, eventually
 
 Object = dict[str, Any]
@@ -32,16 +31,6 @@ Object = dict[str, Any]
 TRN2 = "trn2.48xlarge"
 INF2 = "inf2.48xlarge"
 NEURON = "aws.amazon.com/neuron"
-
-
-class UncalledServer:
-    """An API server that must not be called."""
-
-    async def request(self, method: str, path: str, **_: object) -> bytes:
-        raise UnreachableError(f"{method} {path}")
-
-    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise UnreachableError(path)
 
 
 class WatchedCluster:
@@ -79,7 +68,7 @@ def device(number: int, instance_type: str = TRN2, kind: str | None = "neuron_de
     return {"name": f"neuron-device-{number}", "attributes": attributes}
 
 
-def devices(*numbers: int, instance_type: str = TRN2) -> list[Object]:
+def device_objects(*numbers: int, instance_type: str = TRN2) -> list[Object]:
     return [device(number, instance_type) for number in numbers]
 
 
@@ -130,48 +119,50 @@ def test_a_cluster_without_slices_observes_nothing(watched: WatchedCluster) -> N
 
 
 def test_slices_of_one_pool_count_together(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(10))))
-    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(10, 16))))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(*range(10))))
+    watched.of(RESOURCE_SLICES, slice_of("b", device_objects(*range(10, 16))))
     assert watched.view.observations() == {TRN2: seen_with(16)}
     assert watched.view.version == 2
 
 
 def test_the_fullest_node_of_a_type_counts(watched: WatchedCluster) -> None:
-    for number, published in enumerate((devices(0, 1), devices(*range(5)), devices(0))):
+    for number, published in enumerate((device_objects(0, 1), device_objects(*range(5)), device_objects(0))):
         watched.of(RESOURCE_SLICES, slice_of(f"s{number}", published, pool=f"node-{number}"))
     assert watched.view.observations() == {TRN2: seen_with(5)}
     assert watched.view.version == 2
 
 
 def test_observations_stay_when_slices_vanish_or_shrink(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(16))))
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(0)))
-    watched.gone(RESOURCE_SLICES, slice_of("a", devices(0)))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(*range(16))))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(0)))
+    watched.gone(RESOURCE_SLICES, slice_of("a", device_objects(0)))
     assert watched.view.observations() == {TRN2: seen_with(16)}
     assert watched.view.version == 1
 
 
 def test_only_the_newest_generation_of_a_pool_counts(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(8)), generation=1))
-    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(8, 12)), generation=2))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(*range(8)), generation=1))
+    watched.of(RESOURCE_SLICES, slice_of("b", device_objects(*range(8, 12)), generation=2))
     assert watched.view.observations() == {TRN2: seen_with(8)}
 
 
 def test_a_device_in_two_slices_of_a_pool_counts_once(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("old name", devices(*range(16))))
-    watched.of(RESOURCE_SLICES, slice_of("new name", devices(*range(16))))
+    watched.of(RESOURCE_SLICES, slice_of("old name", device_objects(*range(16))))
+    watched.of(RESOURCE_SLICES, slice_of("new name", device_objects(*range(16))))
     assert watched.view.observations() == {TRN2: seen_with(16)}
 
 
 def test_a_slice_that_moves_to_another_pool_leaves_the_first(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="one"))
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(*range(4)), pool="two"))
-    watched.of(RESOURCE_SLICES, slice_of("b", devices(*range(4, 7)), pool="one"))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(*range(4)), pool="one"))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(*range(4)), pool="two"))
+    watched.of(RESOURCE_SLICES, slice_of("b", device_objects(*range(4, 7)), pool="one"))
     assert watched.view.observations() == {TRN2: seen_with(4)}
 
 
 def test_types_on_one_node_are_counted_separately(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", [*devices(0, 1), *devices(2, instance_type="trn1.2xlarge")]))
+    watched.of(
+        RESOURCE_SLICES, slice_of("a", [*device_objects(0, 1), *device_objects(2, instance_type="trn1.2xlarge")])
+    )
     assert watched.view.observations() == {TRN2: seen_with(2), "trn1.2xlarge": seen_with(1)}
 
 
@@ -262,25 +253,25 @@ def test_group_sizes_add_up(watched: WatchedCluster) -> None:
 
 
 def test_other_drivers_do_not_count(watched: WatchedCluster) -> None:
-    item = slice_of("a", devices(0))
+    item = slice_of("a", device_objects(0))
     item["spec"]["driver"] = "gpu.example.com"
     watched.of(RESOURCE_SLICES, item)
     assert watched.view.observations() == {}
 
 
 def test_observations_are_the_same_object_until_the_version_changes(watched: WatchedCluster) -> None:
-    watched.of(RESOURCE_SLICES, slice_of("a", devices(0, 1)))
+    watched.of(RESOURCE_SLICES, slice_of("a", device_objects(0, 1)))
     before = watched.view.observations()
-    watched.of(RESOURCE_SLICES, slice_of("b", devices(0), pool="other"))
+    watched.of(RESOURCE_SLICES, slice_of("b", device_objects(0), pool="other"))
     assert watched.view.observations() is before
-    watched.of(RESOURCE_SLICES, slice_of("b", devices(0, 1, 2), pool="other"))
+    watched.of(RESOURCE_SLICES, slice_of("b", device_objects(0, 1, 2), pool="other"))
     assert watched.view.observations() is not before
     assert before == {TRN2: seen_with(2)}
 
 
 def inferentia(*, windows: bool = True, shared: bool = True) -> list[Object]:
     """Two devices, as drivers publish them that know windows and shares, or not."""
-    made = devices(0, 1, instance_type=INF2)
+    made = device_objects(0, 1, instance_type=INF2)
     for each in made:
         if windows:
             each["attributes"]["neuron.aws.com/window5_0"] = {"string": "window-0"}
@@ -331,7 +322,7 @@ class TestTraits:
         }
 
     def test_slices_that_join_the_newest_generation_bring_their_traits(self, watched: WatchedCluster) -> None:
-        watched.of(RESOURCE_SLICES, slice_of("a", devices(0), generation=2))
+        watched.of(RESOURCE_SLICES, slice_of("a", device_objects(0), generation=2))
         watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=1))
         assert INF2 not in watched.view.observations()
         watched.of(RESOURCE_SLICES, slice_of("b", inferentia(), generation=2))
@@ -339,14 +330,14 @@ class TestTraits:
 
     @pytest.mark.parametrize("ours", [True, False])
     def test_the_capacity_of_a_single_device_shows_its_driver(self, watched: WatchedCluster, ours: bool) -> None:
-        item = devices(0, instance_type="inf2.xlarge")
+        item = device_objects(0, instance_type="inf2.xlarge")
         if ours:
             item[0]["capacity"] = {"neuroncores": {"value": "2"}}
         watched.of(RESOURCE_SLICES, slice_of("a", item))
         assert watched.view.observations() == {"inf2.xlarge": Observation(1, windows=ours, counts_cores=ours)}
 
     def test_capacity_alone_is_no_share(self, watched: WatchedCluster) -> None:
-        item = devices(0)
+        item = device_objects(0)
         item[0]["allowMultipleAllocations"] = True
         watched.of(RESOURCE_SLICES, slice_of("a", item))
         assert not watched.view.observations()[TRN2].shares_cores
@@ -368,7 +359,7 @@ def test_incremental_updates_equal_a_full_recount_of_all_slices(events: list[tup
     present: dict[str, Published] = {}
     highest: dict[str, int] = {}
     for deleted, (name, pool, generation, numbers, instance_type) in events:
-        item = slice_of(name, devices(*sorted(numbers), instance_type=instance_type), pool, generation)
+        item = slice_of(name, device_objects(*sorted(numbers), instance_type=instance_type), pool, generation)
         before = present.pop(name, None)
         if deleted:
             watched.gone(RESOURCE_SLICES, item)
@@ -610,7 +601,7 @@ def test_a_view_is_filled_and_kept_current_by_its_caches() -> None:
         from runtime.api_transport import Connection
 
         async with FakeApi().serve() as api:
-            api.put("resourceslices", slice_of("a", devices(*range(16))))
+            api.put("resourceslices", slice_of("a", device_objects(*range(16))))
             api.put("namespaces", namespace_of("team", convert="off"))
 
             async def load() -> Configuration:

@@ -30,20 +30,14 @@ QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 PLURAL = RESOURCE_CLAIM_TEMPLATES.plural
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
-def template(name: str, parameters: Any = None, namespace: str = "tenant") -> Object:
+def stored_template(name: str, parameters: Any = None, namespace: str = "tenant") -> Object:
     spec: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
     if parameters is not None:
         spec["devices"]["config"] = [{"opaque": {"driver": "other.example", "parameters": parameters}}]
     return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7"}, "spec": {"spec": spec}}
 
 
-def text(item: Object, parameters: bytes) -> bytes:
+def object_text(item: Object, parameters: bytes) -> bytes:
     """JSON of an object as kube-apiserver writes it, with parameters that no encoder of Python writes."""
     return json.dumps(item, separators=(",", ":")).encode().replace(b'"PARAMETERS"', parameters)
 
@@ -59,7 +53,7 @@ FORGED = [{}, {"metadata": {"name": "forged", "namespace": "other"}}, '"},{"meta
 
 
 @contextlib.asynccontextmanager
-async def cluster(api: FakeApi) -> AsyncIterator[Watches]:
+async def open_watches(api: FakeApi) -> AsyncIterator[Watches]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
@@ -85,13 +79,13 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
     api: FakeApi, parameters: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     items = [
-        text(template("first", FORGED), b""),
-        text(template("odd", "PARAMETERS"), parameters),
-        text(template("last"), b""),
+        object_text(stored_template("first", FORGED), b""),
+        object_text(stored_template("odd", "PARAMETERS"), parameters),
+        object_text(stored_template("last"), b""),
     ]
     page = b'{"kind":"List","metadata":{"resourceVersion":"999"},"items":[' + b",".join(items) + b"]}\n"
     api.fault("list", PLURAL, raw(200, page))
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
         assert known.templates.counters.failures == 0
         assert known.templates.counters.unreadable == 1
@@ -112,13 +106,13 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_list(
 
 @pytest.mark.parametrize("parameters", ODD.values(), ids=ODD.keys())
 async def test_an_object_that_cannot_be_parsed_does_not_stop_a_watch(api: FakeApi, parameters: bytes) -> None:
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
-        odd = template("odd", "PARAMETERS")
+        odd = stored_template("odd", "PARAMETERS")
         odd["metadata"]["resourceVersion"] = "1234"
-        event = b'{"type":"%s","object":' + text(odd, parameters) + b"}\n"
+        event = b'{"type":"%s","object":' + object_text(odd, parameters) + b"}\n"
         api.emit(PLURAL, event.replace(b"%s", b"ADDED"))
-        api.put(PLURAL, template("next"))
+        api.put(PLURAL, stored_template("next"))
         await eventually(lambda: known.templates.get("tenant", "next"))
         assert known.templates.get("tenant", "odd") == UNREADABLE_TEMPLATE
         api.emit(PLURAL, event.replace(b"%s", b"DELETED"))
@@ -131,10 +125,10 @@ async def test_an_object_that_cannot_be_parsed_does_not_stop_a_watch(api: FakeAp
 
 async def test_only_the_name_of_a_too_long_watch_event_is_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.watching.LONGEST_OBJECT", 100_000)
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
-        api.put(PLURAL, template("long", {"a": "x" * 300_000}))
-        api.put(PLURAL, template("next"))
+        api.put(PLURAL, stored_template("long", {"a": "x" * 300_000}))
+        api.put(PLURAL, stored_template("next"))
         await eventually(lambda: known.templates.get("tenant", "next"))
         assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE
         assert known.templates.counters.lists == 1
@@ -144,9 +138,9 @@ async def test_pages_that_are_too_long_are_requested_again_with_fewer_objects(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
-        api.put(PLURAL, template(f"t{number:02}", {"a": "x" * 10_000}))
+        api.put(PLURAL, stored_template(f"t{number:02}", {"a": "x" * 10_000}))
     monkeypatch.setattr("runtime.api_transport.LONGEST_ANSWER", 60_000)
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
         assert len(known.templates) == 40
         limits = [call.query["limit"] for call in api.calls("list", PLURAL) + api.calls("continue", PLURAL)]
@@ -162,14 +156,14 @@ async def test_answers_are_not_compressed(api: FakeApi) -> None:
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
     api.fault("list", PLURAL, note)
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
     assert encodings == ["identity"]
 
 
 async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.api_transport.LONGEST_ANSWER", 1000)
-    api.put(PLURAL, template("long", {"a": "x" * 2000}))
+    api.put(PLURAL, stored_template("long", {"a": "x" * 2000}))
 
     async def load() -> Configuration:
         return Configuration(host=api.url)
@@ -183,7 +177,7 @@ async def test_every_answer_has_a_size_limit(api: FakeApi, monkeypatch: pytest.M
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def told(*items: Object) -> Watches:
+def watches_with(*items: Object) -> Watches:
     made = Watches(_UncalledServer())
     for item in items:
         made.templates.observe("ADDED", item)
@@ -200,14 +194,14 @@ class _UncalledServer:
 
 def heavy(name: str, namespace: str = "tenant") -> Object:
     """A template of about 100 KB: the longest selectors that the API server takes."""
-    item = template(name, namespace=namespace)
+    item = stored_template(name, namespace=namespace)
     selectors = [{"cel": {"expression": f"'{number}' == '{'x' * 10_000}'"}} for number in range(10)]
     item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = selectors
     return item
 
 
 def test_templates_of_one_namespace_do_not_use_the_memory_share_of_others() -> None:
-    known = told(*(heavy(f"h{number}") for number in range(200)), heavy("mine", namespace="neighbour"))
+    known = watches_with(*(heavy(f"h{number}") for number in range(200)), heavy("mine", namespace="neighbour"))
     kept = sum(footprint(facts.spec) for facts in known.templates.values())
     assert kept < 5 * 1024 * 1024
     assert known.store.claim_template("tenant", "h0") is not None
@@ -218,7 +212,7 @@ def test_templates_of_one_namespace_do_not_use_the_memory_share_of_others() -> N
 
 
 def test_a_deleted_template_frees_its_share_of_memory() -> None:
-    known = told(*(heavy(f"h{number}") for number in range(200)))
+    known = watches_with(*(heavy(f"h{number}") for number in range(200)))
     for number in range(200):
         known.templates.observe("DELETED", heavy(f"h{number}"))
     known.templates.observe("ADDED", heavy("again"))
@@ -226,8 +220,8 @@ def test_a_deleted_template_frees_its_share_of_memory() -> None:
 
 
 async def test_a_template_that_is_too_long_is_not_decoded(api: FakeApi) -> None:
-    api.put(PLURAL, template("long", {"a": "x" * LONGEST_TEMPLATE}))
-    async with cluster(api) as known:
+    api.put(PLURAL, stored_template("long", {"a": "x" * LONGEST_TEMPLATE}))
+    async with open_watches(api) as known:
         await seen(known.templates)
         assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE
 
@@ -272,10 +266,11 @@ async def longest_pause(stop: asyncio.Event) -> float:
 
 
 async def test_many_changes_do_not_block_the_event_loop(api: FakeApi) -> None:
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         await seen(known.templates)
         lines = [
-            b'{"type":"MODIFIED","object":' + text(template(f"t{n % 7}", [n]), b"") + b"}\n" for n in range(10_000)
+            b'{"type":"MODIFIED","object":' + object_text(stored_template(f"t{n % 7}", [n]), b"") + b"}\n"
+            for n in range(10_000)
         ]
         stop = asyncio.Event()
         watching = asyncio.create_task(longest_pause(stop))
@@ -286,10 +281,12 @@ async def test_many_changes_do_not_block_the_event_loop(api: FakeApi) -> None:
 
 
 async def test_splitting_a_deeply_nested_page_does_not_block_the_event_loop(api: FakeApi) -> None:
-    items = [text(template(f"t{number}", "PARAMETERS"), b"[" * 4500 + b"]" * 4500) for number in range(200)]
+    items = [
+        object_text(stored_template(f"t{number}", "PARAMETERS"), b"[" * 4500 + b"]" * 4500) for number in range(200)
+    ]
     page = b'{"metadata":{"resourceVersion":"999"},"items":[' + b",".join(items) + b"]}"
     api.fault("list", PLURAL, raw(200, page))
-    async with cluster(api) as known:
+    async with open_watches(api) as known:
         stop = asyncio.Event()
         watching = asyncio.create_task(longest_pause(stop))
         await seen(known.templates)
@@ -318,8 +315,8 @@ def test_an_unreadable_template_is_not_a_generated_template() -> None:
     ],
 )
 async def test_an_answer_that_is_no_list_does_not_empty_the_cache(api: FakeApi, body: bytes) -> None:
-    api.put(PLURAL, template("kept"))
-    async with cluster(api) as known:
+    api.put(PLURAL, stored_template("kept"))
+    async with open_watches(api) as known:
         await seen(known.templates)
         api.fault("list", PLURAL, raw(200, body))
         api.compact()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from conversion.claims import selectors
+from conversion.claims.making import Claim
 from neuron.allocator.search import (
     AllocatorAlternative,
     AllocatorCapacity,
@@ -55,6 +56,11 @@ def _attributes(entry: InstanceType, index: int) -> Mapping[str, Any]:
         "neuron.aws.com/instanceType": entry.name,
         "neuron.aws.com/resourceType": "neuron_device",
     }
+
+
+def devices_of(claim: Claim) -> Any:
+    """The section `devices` of the claim that a conversion makes."""
+    return claim.template.spec["spec"]["devices"]
 
 
 def claim_of(spec: Mapping[str, Any]) -> AllocatorClaim:

@@ -1,5 +1,6 @@
 """A cluster and a template store whose content a test sets."""
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.claims.templates import Template
 from conversion.facts import NO_FACTS, NamespaceFacts
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
+from conversion.patches.decision import Decision
 from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.namespaces import namespace_named
@@ -158,3 +160,8 @@ def request(
 
     gvk = GroupVersionKind(kind, group, "v1")
     return AdmissionRequest("uid-1", gvk, operation, namespace, object=raw(manifest), oldObject=raw(old), **fields)
+
+
+def reviewed(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
+    """The decision about a manifest; `args` and `fields` are those of `request`."""
+    return asyncio.run(subject.review(request(manifest, *args, **fields)))

@@ -7,11 +7,10 @@ import jsonpatch
 import yaml
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from commands.explain.cluster_view import live_manifest
 from commands.explain.explaining import Chosen, Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.installation import Installation
-from commands.explain.reads import Live, StoredPod
+from commands.explain.reads import Live, StoredPod, live_manifest
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
 from commands.objects.notices import ManifestSource
@@ -25,7 +24,9 @@ Object = dict[str, Any]
 WELL = Installation(called=True)
 
 
-def pod(limits: Mapping[str, str] | None = None, *, name: str = "train", namespace: str = "", **spec: Any) -> Object:
+def legacy_pod(
+    limits: Mapping[str, str] | None = None, *, name: str = "train", namespace: str = "", **spec: Any
+) -> Object:
     """A pod that requests legacy resources; four devices by default."""
     metadata: Object = {"name": name, **({"namespace": namespace} if namespace else {})}
     resources = {"limits": dict(limits if limits is not None else {names.RESOURCE_NEURON: "4"})}
@@ -53,7 +54,7 @@ def live(
     return Live(found, (*own, *objects), frozenset(listed), installation, {}, version, ())
 
 
-def template(name: str, spec: Mapping[str, Any], namespace: str = "team-a") -> Manifest:
+def template_manifest(name: str, spec: Mapping[str, Any], namespace: str = "team-a") -> Manifest:
     """A ResourceClaimTemplate of the cluster."""
     item = {"metadata": {"name": name, "namespace": namespace}, "spec": {"spec": spec}}
     return live_manifest(item, RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate")
@@ -85,13 +86,13 @@ def explained_pod(
 def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, Manifest]:
     """A pod for four devices as admission leaves it, and the template that it needs."""
     options = ConversionOptions(families=families)
-    sent = pod(namespace="team-a", **spec)
+    sent = legacy_pod(namespace="team-a", **spec)
     [explanation] = explained(sent, options=options)
     made = explanation.preview.decision.templates[0]
     found = jsonpatch.apply_patch(sent, list(explanation.preview.decision.patch))
     found["metadata"] |= {"uid": "uid"}
     found["status"] = {"phase": "Pending"}
-    return found, template(made.name, made.spec["spec"])
+    return found, template_manifest(made.name, made.spec["spec"])
 
 
 def event(reason: str, message: str, *, seen: str = "2026-11-22T09:00:00Z", kind: str = "Warning") -> Object:

@@ -1,17 +1,25 @@
 """Generated templates as an API server stores them, pods that refer to them, and what serves both in tests."""
 
+import asyncio
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
+from cluster.from_watches.reflector import Reflector
+from cluster.kinds.claim_templates import TemplateFacts, project_template
+from cluster.object_reader import Projection
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template
+from runtime.api_server import Collection
 from runtime.api_transport import Connection
+from runtime.watching import Timing
 from tests.support.fake_api import FakeApi
+from webhook.cluster.templates import KubeTemplates
 
 PLURAL = "resourceclaimtemplates"
 GROUP = "resource.k8s.io"
@@ -56,7 +64,7 @@ def stored(
     }
 
 
-def pod(name: str, *templates: str, namespace: str = "team", phase: str = "Running") -> dict[str, Any]:
+def templates_pod(name: str, *templates: str, namespace: str = "team", phase: str = "Running") -> dict[str, Any]:
     """A pod that refers to templates, and to a claim."""
     claims = [{"name": f"c{n}", "resourceClaimTemplateName": each} for n, each in enumerate(templates)]
     return {
@@ -87,11 +95,11 @@ def serve_groups(api: FakeApi, version: str = "v1beta1") -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(api: FakeApi) -> AsyncIterator[Connection]:
+async def connected(api: FakeApi, **options: Any) -> AsyncIterator[Connection]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
-    connection = await Connection.open(load)
+    connection = await Connection.open(load, **options)
     try:
         yield connection
     finally:
@@ -114,3 +122,27 @@ def forbidden(verb: str, name: str = "x", user: str = "bob") -> str:
         f'{PLURAL}.{GROUP} "{name}" is forbidden: User "{user}" cannot {verb} resource "{PLURAL}" in API group '
         f'"{GROUP}" in the namespace "team"'
     )
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    api: FakeApi, *, watch: bool = True, connection_options: Mapping[str, Any] | None = None, **options: Any
+) -> AsyncIterator[KubeTemplates]:
+    """A store; without `watch` its cache stays as it was at the start."""
+    async with connected(api, **(connection_options or {})) as connection:
+        timing = Timing(backoff=0.002)
+        cache: Reflector[TemplateFacts] = Reflector(
+            connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
+        )
+        store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
+        task = asyncio.create_task(cache.run())
+        try:
+            await cache.synced.wait()
+            if not watch:
+                task.cancel()
+            yield store
+        finally:
+            await store.close()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -216,7 +216,7 @@ class _Cluster(Store):
         return namespace_value(self._namespace) if name == NAMESPACE else super().namespace_object(name)
 
 
-def said(message: str) -> str:
+def without_details(message: str) -> str:
     """A message without the details of a run-time error, which differ between both."""
     errors = r"^(expression '.*' resulted in error|match condition '.*' failed).*"
     return re.sub(errors, "an error", message, flags=re.DOTALL)
@@ -232,4 +232,4 @@ def our_warnings(policies: PolicySet, review: Mapping[str, Any], namespace: Mapp
 
 
 def _said(verdict: Verdict) -> str:
-    return said(verdict.violations[0].message)
+    return without_details(verdict.violations[0].message)

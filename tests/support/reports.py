@@ -104,7 +104,7 @@ def report(
     return builder.build(HEADING, shadowed)
 
 
-def workload(*items: Object, **options: Any) -> Workload:
+def only_workload(*items: Object, **options: Any) -> Workload:
     """The only workload of a report."""
     [only] = report(*items, **options).workloads
     return only
@@ -112,5 +112,5 @@ def workload(*items: Object, **options: Any) -> Workload:
 
 def obstacles(*items: Object, **options: Any) -> list[tuple[str, str, bool]]:
     """Cause, code and whether it blocks, of the only workload."""
-    only = workload(*items, **options)
+    only = only_workload(*items, **options)
     return [(each.cause.value, each.finding.code, each.blocks) for each in only.obstacles]

@@ -30,7 +30,7 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
 from runtime import listening
 from tests.support.forked import Forked
-from webhook.edge import logs, server
+from webhook.edge import logs, reviews, server
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
@@ -135,6 +135,11 @@ def review(**request: Any) -> dict[str, Any]:
         "kind": "AdmissionReview",
         "request": {name: value for name, value in members.items() if value is not None or name == "oldObject"},
     }
+
+
+def decoded_review(**members: Any) -> wire.AdmissionRequest:
+    """The same, as the webhook reads it."""
+    return reviews.decode(json.dumps(review(**members)).encode())
 
 
 @dataclasses.dataclass

@@ -70,7 +70,7 @@ def manifest_of(case: str) -> Path:
     return found.relative_to(ROOT)
 
 
-def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def run_convert(path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = ["convert", "--families", FAMILIES, "-f", str(path), *arguments]
     return forked.run("commands", command, cwd=ROOT, environment=os.environ)
 
@@ -83,7 +83,7 @@ def expected(case: str, name: str, default: bytes) -> bytes:
 @pytest.mark.parametrize("case", CASES)
 def test_converting_an_example_gives_its_expected_files(case: str) -> None:
     path = manifest_of(case)
-    done = run(path)
+    done = run_convert(path)
     assert done.stderr.decode() == expected(case, "expected.txt", b"").decode()
     assert done.stdout.decode() == expected(case, "expected.yaml", (ROOT / path).read_bytes()).decode()
     assert done.returncode == (case in REFUSED)
@@ -140,5 +140,5 @@ def test_the_index_lists_every_example() -> None:
 
 def test_converting_a_converted_example_changes_nothing() -> None:
     for case in FACTS:
-        done = run((EXAMPLES / case / "expected.yaml").relative_to(ROOT), "-o", "diff")
+        done = run_convert((EXAMPLES / case / "expected.yaml").relative_to(ROOT), "-o", "diff")
         assert (done.returncode, done.stdout) == (0, b"")

@@ -100,11 +100,11 @@ def _with_policies(
     from policies.applying.steering import finder
     from policies.judging.rules import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds
-    from webhook.reviews.early_templates import EarlyTemplates
     from webhook.reviews.policed import PolicedValidator
     from webhook.reviews.policy_allowance import Allowance, Execution
     from webhook.reviews.policy_steering import PolicySteer
     from webhook.reviews.steered import SteeredMutator
+    from webhook.reviews.workloads import EarlyTemplates
 
     allowance = Allowance()
 

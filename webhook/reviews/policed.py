@@ -39,10 +39,9 @@ from policies.judging.verdicts import PolicyOutcome, Verdict, near_expiry, objec
 from runtime import tracing
 from runtime.retries import Once
 from webhook.reviews import effort
-from webhook.reviews.access import Asking
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import MatchingPolicies, look_up_seconds, subject_for, unreadable
+from webhook.reviews.policy_requests import Asking, MatchingPolicies, look_up_seconds, subject_for, unreadable
 from webhook.reviews.reviewer import Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting

@@ -16,9 +16,9 @@ from cluster.answers import ServerView
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
-from conversion.decide import DecisionInputs, PodFacts, check_created, check_unclaimed, templates_of_record
+from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
+from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
-from conversion.findings.resized_pods import resized
 from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS, shared_claims
@@ -30,14 +30,13 @@ from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
-from policies.selectors.claim_context import ClaimPolicies, claim_context
+from policies.selectors.engine import ClaimPolicies, claim_context
 from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
-from webhook.reviews.claim_shapes import shape_of
+from webhook.reviews.claim_reading import KINDS as CLAIM_KINDS
+from webhook.reviews.claim_reading import decode, read_specs, shape_of
 from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.slices import working_time
-from webhook.reviews.spec_reading import KINDS as CLAIM_KINDS
-from webhook.reviews.spec_reading import decode, read_specs
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in
 from webhook.reviews.workloads import check_workload, read_workload
@@ -229,8 +228,8 @@ class Validator:
         else:
             return _NOT_NEURON
         if claiming.is_empty and not large:
-            return self._without_claims(claiming, raw)
-        check = functools.partial(self._without_claims, claiming, raw)
+            return self._checked(claiming, raw)
+        check = functools.partial(self._checked, claiming, raw)
         if not claiming.is_empty:
             await self._judge_templates(claiming.names, namespace)
             made = await self._made(claiming, raw, namespace)
@@ -238,40 +237,36 @@ class Validator:
             bound: list[Finding] = []
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._context, self._conversion)
-            resizers = self._cluster.resizers(namespace)
-            check = functools.partial(self._with_claims, claiming, known, bound, raw, resizers)
+            check = functools.partial(check, known, bound, self._cluster.resizers(namespace))
         return await self._lane.run(namespace, check, effort.of_deciding(len(raw))) if large else check()
 
-    def _with_claims(
+    def _checked(
         self,
         claiming: Claiming,
-        known: Mapping[str, KnownClaim],
-        bound: Iterable[Finding],
         raw: bytes,
-        resizers: Mapping[tuple[str, str], str],
+        known: Mapping[str, KnownClaim] = _NOTHING_KNOWN,
+        bound: Iterable[Finding] = (),
+        resizers: Mapping[tuple[str, str], str] | None = None,
     ) -> Decision:
         """The decision about a pod.
 
         Args:
             claiming: the pod.
+            raw: the pod as JSON.
             known: its claims.
             bound: findings about its claims by policies that bind them.
-            raw: the pod as JSON.
             resizers: as for `DecisionInputs`.
         """
-        extended = self._conversion.extended_resources
-        found = [*check_created(claiming, known, self._context, extended), *bound, *misspelt_keys_in(raw)]
+        pod = claiming.pod
+        empty, extended = claiming.is_empty, self._conversion.extended_resources
+        found = [*check_created(claiming, known, self._context, extended, refers=not empty), *bound]
+        others = empty and pod.annotations.template is None
+        keys = misspelt_keys_in(raw)
+        if keys and (not others or pod.concerns_us):
+            found += keys
         if resizers:  # The owner of a pod is not in its view.
             found += resized("Pod", mapping(nesting.decode(raw)), resizers)
-        return _decision(found, "valid")
-
-    def _without_claims(self, claiming: Claiming, raw: bytes) -> Decision:
-        """The same about a pod that declares no claim: the API server has checked what its containers refer to."""
-        pod, keys, extended = claiming.pod, misspelt_keys_in(raw), self._conversion.extended_resources
-        if pod.annotations.template is not None:
-            return _decision([*check_created(claiming, _NOTHING_KNOWN, self._context, extended), *keys], "valid")
-        findings = (*check_unclaimed(pod, extended), *(keys if keys and pod.concerns_us else ()))
-        return _decision(findings, "valid") if findings else _NOT_NEURON
+        return _NOT_NEURON if others and not found else _decision(found, "valid")
 
     async def _review_workload(self, request: AdmissionRequest) -> Decision:
         kind = request.kind

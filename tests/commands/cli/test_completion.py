@@ -17,6 +17,7 @@ from commands.cli import man
 from commands.cli.completion import KUBECTL, NEURON_DRA
 from commands.cli.main import main
 from kubeletplugin.cli import main as plugin
+from tests.support.invoking import invoke
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -37,7 +38,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*command: str) -> str:
+def run_shell(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -64,7 +65,7 @@ def commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[str,
 
 @pytest.mark.parametrize("words", commands(main), ids=" ".join)
 def test_every_command_has_a_short_flag_for_help(words: tuple[str, ...]) -> None:
-    long, short = (CliRunner().invoke(main, [*words, flag]) for flag in ("--help", "-h"))
+    long, short = (invoke(*words, flag) for flag in ("--help", "-h"))
     assert (short.exit_code, short.stdout) == (0, long.stdout)
     assert "-h, --help" in short.stdout
 
@@ -74,8 +75,8 @@ def test_the_driver_has_a_short_flag_for_help() -> None:
 
 
 def test_help_names_the_program_as_the_user_called_it(path: Path) -> None:
-    assert run(str(path / "kubectl-neuron"), "map", "-h").startswith("Usage: kubectl neuron map [OPTIONS]")
-    assert run(str(path / "neuron-dra"), "map", "-h").startswith("Usage: neuron-dra map [OPTIONS]")
+    assert run_shell(str(path / "kubectl-neuron"), "map", "-h").startswith("Usage: kubectl neuron map [OPTIONS]")
+    assert run_shell(str(path / "neuron-dra"), "map", "-h").startswith("Usage: neuron-dra map [OPTIONS]")
 
 
 # --- shells -------------------------------------------------------------------------------------------------
@@ -100,8 +101,8 @@ def test_bash_completes_commands_and_values(path: Path) -> None:
         "COMP_WORDS=(neuron-dra {words}); COMP_CWORD={number}; _neuron_dra_completion neuron-dra; "
         'echo "${{COMPREPLY[@]}}"'
     )
-    assert run("bash", "-c", script.format(words="te", number=1)) == "templates\n"
-    assert run("bash", "-c", script.format(words="map -o j", number=3)) == "json\n"
+    assert run_shell("bash", "-c", script.format(words="te", number=1)) == "templates\n"
+    assert run_shell("bash", "-c", script.format(words="map -o j", number=3)) == "json\n"
 
 
 @pytest.mark.parametrize(
@@ -144,8 +145,8 @@ def test_the_real_kubectl_runs_and_completes_the_plugin(path: Path) -> None:
     assert path.exists()
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    assert run("kubectl", "neuron", "--version").startswith("neuron-dra ")
-    assert run("kubectl", "__complete", "neuron", "templates", "pr").splitlines()[0].startswith("prune\t")
+    assert run_shell("kubectl", "neuron", "--version").startswith("neuron-dra ")
+    assert run_shell("kubectl", "__complete", "neuron", "templates", "pr").splitlines()[0].startswith("prune\t")
 
 
 # --- man pages ----------------------------------------------------------------------------------------------

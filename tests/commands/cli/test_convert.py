@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.cli.main import main
 from tests.support import forked
 from tests.support.diffs import patched
+from tests.support.invoking import invoke
 from tests.support.trainium import ENVIRONMENT
 
 POD = """\
@@ -45,13 +44,15 @@ def legacy(name: str = "train", count: object = 4) -> str:
     return POD.format(name=name, count=count)
 
 
-def run(directory: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+def run_convert(
+    directory: Path, *arguments: str, stdin: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own, in a directory."""
     variables = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), **environment}
     return forked.run("commands", ["convert", *arguments], cwd=directory, environment=variables, stdin=stdin)
 
 
-def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+def messages_of(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     return done.stderr.decode().splitlines()
 
 
@@ -61,7 +62,7 @@ def kinds(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 
 def test_a_converted_file_can_be_applied_by_kubectl(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
-    done = run(tmp_path, "-f", "pod.yaml")
+    done = run_convert(tmp_path, "-f", "pod.yaml")
     assert (done.returncode, done.stderr) == (0, b"")
     template, _, pod = done.stdout.decode().partition("---\n")
     assert "kind: ResourceClaimTemplate" in template
@@ -69,10 +70,10 @@ def test_a_converted_file_can_be_applied_by_kubectl(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_and_its_output_can_be_read_again(tmp_path: Path) -> None:
-    once = run(tmp_path, "-f", "-", stdin=legacy().encode())
+    once = run_convert(tmp_path, "-f", "-", stdin=legacy().encode())
     assert kinds(once) == ["ResourceClaimTemplate", "Pod"]
-    assert run(tmp_path, "-f", "-", stdin=once.stdout).stdout == once.stdout
-    assert run(tmp_path, "-f", "-", "-o", "diff", stdin=once.stdout).stdout == b""
+    assert run_convert(tmp_path, "-f", "-", stdin=once.stdout).stdout == once.stdout
+    assert run_convert(tmp_path, "-f", "-", "-o", "diff", stdin=once.stdout).stdout == b""
 
 
 def test_directories_are_read_recursively_in_order(tmp_path: Path) -> None:
@@ -84,14 +85,14 @@ def test_directories_are_read_recursively_in_order(tmp_path: Path) -> None:
         file.write_text(
             json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": shown}}) if "json" in name else text
         )
-    done = run(tmp_path, "-f", "all", "-o", "json")
+    done = run_convert(tmp_path, "-f", "all", "-o", "json")
     found = [item["metadata"]["name"] for item in json.loads(done.stdout)["items"] if item["kind"] == "Pod"]
     assert found == ["a-b.json", "a-z.yml", "b.yaml"]
 
 
 def test_a_file_that_is_named_twice_is_converted_once(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
-    done = run(
+    done = run_convert(
         tmp_path, "-f", "pod.yaml", "-f", ".", "-f", "./pod.yaml", "-f", "-", "-f", "-", stdin=legacy("other").encode()
     )
     assert kinds(done) == ["ResourceClaimTemplate", "Pod", "Pod"]
@@ -101,7 +102,7 @@ def test_files_are_joined_to_one_stream(tmp_path: Path) -> None:
     (tmp_path / "1.yaml").write_bytes(b"\xef\xbb\xbf" + legacy("one", 1).rstrip().encode())
     (tmp_path / "2.yaml").write_text(f"# two\n---\n{legacy('two', 7)}")
     (tmp_path / "3.yaml").write_bytes(b"\xef\xbb\xbf" + legacy("three", 7).encode())
-    done = run(tmp_path, "-f", ".")
+    done = run_convert(tmp_path, "-f", ".")
     text = done.stdout.decode()
     assert text.startswith("\ufeffapiVersion: resource.k8s.io/v1\n")
     assert text.endswith(f"\n---\n# two\n---\n{legacy('two', 7)}---\n{legacy('three', 7)}")
@@ -113,14 +114,14 @@ def test_documents_that_kubectl_cannot_read_in_a_stream_are_rewritten(tmp_path: 
     (tmp_path / "2.yaml").write_text("# c\n%YAML 1.1\n# d\n---\nkind: B\napiVersion: v1\n")
     (tmp_path / "3.yaml").write_text("--- {kind: C, apiVersion: v1}\n")
     (tmp_path / "4.yaml").write_text("%TAG !k! tag:yaml.org,2002:\n---\nkind: D # d\napiVersion: !k!str 1\n")
-    done = run(tmp_path, "-f", ".")
+    done = run_convert(tmp_path, "-f", ".")
     assert done.stdout.decode() == (
         '---\n{"kind": "A", "apiVersion": "v1", "a": "😀/"}\n'
         "---\n# c\n# d\n---\nkind: B\napiVersion: v1\n"
         "---\n{kind: C, apiVersion: v1}\n"
         '---\nkind: D\napiVersion: "1"\n'
     )
-    alone = run(tmp_path, "-f", "1.json")
+    alone = run_convert(tmp_path, "-f", "1.json")
     assert alone.stdout == (tmp_path / "1.json").read_bytes()
 
 
@@ -135,7 +136,7 @@ def test_the_diff_of_every_file_applies_to_it(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
-    done = run(tmp_path, "-f", ".", "-o", "diff")
+    done = run_convert(tmp_path, "-f", ".", "-o", "diff")
     diffs = done.stdout.decode().split("--- a/")[1:]
     assert [each.partition("\n")[0].rstrip("\t") for each in diffs] == [
         *("a b.yaml", "dir/crlf.yaml", "dir/pods.json", "last.yaml")
@@ -143,7 +144,7 @@ def test_the_diff_of_every_file_applies_to_it(tmp_path: Path) -> None:
     for each in diffs:
         name = each.partition("\n")[0].rstrip("\t")
         (tmp_path / name).write_bytes(patched(files[name], f"--- a/{each}").encode())
-    assert run(tmp_path, "-f", ".", "-o", "diff").stdout == b""
+    assert run_convert(tmp_path, "-f", ".", "-o", "diff").stdout == b""
     assert (tmp_path / "dir/pods.json").read_text().startswith("{\n  ")
 
 
@@ -157,16 +158,16 @@ def _json_pod() -> str:
 def test_a_diff_of_files_elsewhere_names_the_directory_to_apply_it_in(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "pod.yaml").write_text(legacy())
-    elsewhere = run(tmp_path / "in", "-f", "../pod.yaml", "-o", "diff")
+    elsewhere = run_convert(tmp_path / "in", "-f", "../pod.yaml", "-o", "diff")
     assert elsewhere.stdout.startswith(b"--- a/pod.yaml\n")
-    assert said(elsewhere) == [f"The paths in the diff are relative to {tmp_path}: apply it there."]
-    assert run(tmp_path, "-f", str(tmp_path / "pod.yaml"), "-o", "diff").stdout.startswith(b"--- a/pod.yaml\n")
-    assert run(tmp_path, "-f", "-", "-o", "diff", stdin=legacy().encode()).stdout.startswith(b"--- a/stdin\n")
+    assert messages_of(elsewhere) == [f"The paths in the diff are relative to {tmp_path}: apply it there."]
+    assert run_convert(tmp_path, "-f", str(tmp_path / "pod.yaml"), "-o", "diff").stdout.startswith(b"--- a/pod.yaml\n")
+    assert run_convert(tmp_path, "-f", "-", "-o", "diff", stdin=legacy().encode()).stdout.startswith(b"--- a/stdin\n")
 
 
 def test_json_output_is_one_list_of_all_objects(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{legacy()}---\nnot: an object\n---\n{legacy('refused', 7)}")
-    done = run(tmp_path, "-f", "pods.yaml", "-o", "json")
+    done = run_convert(tmp_path, "-f", "pods.yaml", "-o", "json")
     listed = json.loads(done.stdout)
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
     assert [(item["kind"], item["metadata"]["name"][:7]) for item in listed["items"]] == [
@@ -184,8 +185,8 @@ REFUSAL = (
 
 def test_a_refused_object_is_unchanged_and_the_rest_is_converted(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{legacy('seven', 7)}---\n{legacy()}")
-    done = run(tmp_path, "-f", "pods.yaml")
-    assert (done.returncode, said(done)) == (1, [REFUSAL])
+    done = run_convert(tmp_path, "-f", "pods.yaml")
+    assert (done.returncode, messages_of(done)) == (1, [REFUSAL])
     assert done.stdout.decode().startswith(f"{legacy('seven', 7)}---\napiVersion: resource.k8s.io/v1\n")
     assert kinds(done) == ["Pod", "ResourceClaimTemplate", "Pod"]
 
@@ -196,9 +197,9 @@ def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "list.yaml").write_text("- a\n")
     names = ["bad.yaml", "pods.yaml", "empty", "list.yaml", "missing.yaml", ""]
-    done = run(tmp_path, *(part for name in names for part in ("-f", name)))
+    done = run_convert(tmp_path, *(part for name in names for part in ("-f", name)))
     assert done.returncode == 2
-    assert said(done) == [
+    assert messages_of(done) == [
         "bad.yaml:4:1: did not find expected node content while parsing a flow node.",
         "empty: It contains no file *.yaml, *.yml, *.json.",
         "list.yaml:1:1: the document is a list, not a mapping with apiVersion and kind.",
@@ -211,9 +212,9 @@ def test_unreadable_files_are_reported_and_the_rest_is_converted(tmp_path: Path)
 
 def test_one_document_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(f"{legacy('seven', 7)}---\nb: [\n---\n{legacy('four', 4)}")
-    done = run(tmp_path, "-f", "bad.yaml")
+    done = run_convert(tmp_path, "-f", "bad.yaml")
     assert done.returncode == 2
-    assert [line.partition(" ")[0] for line in said(done)] == ["bad.yaml:14:1:", "bad.yaml:11:"]
+    assert [line.partition(" ")[0] for line in messages_of(done)] == ["bad.yaml:14:1:", "bad.yaml:11:"]
     assert done.stdout.decode().startswith(f"{legacy('seven', 7)}---\nb: [\n---\napiVersion: resource.k8s.io/v1\n")
     assert "resourceClaimTemplateName: neuron-4-" in done.stdout.decode()
 
@@ -226,7 +227,7 @@ def test_a_directory_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypat
 
     # Root may list everything, so that no real directory would do.
     monkeypatch.setattr(os, "walk", walk)
-    done = CliRunner().invoke(main, ["convert", "-f", str(tmp_path)])
+    done = invoke("convert", "-f", tmp_path)
     assert (done.exit_code, done.stderr) == (2, f"{tmp_path}/locked: Permission denied.\n")
 
 
@@ -243,7 +244,7 @@ def test_settings_of_the_webhook_apply(
     tmp_path: Path, flags: list[str], environment: dict[str, str], device_class: str
 ) -> None:
     (tmp_path / "config.yaml").write_text("deviceClass: config.example\nmode: shadow\n")
-    done = run(tmp_path, *flags, "-f", "-", stdin=legacy().encode(), **environment)
+    done = run_convert(tmp_path, *flags, "-f", "-", stdin=legacy().encode(), **environment)
     assert f"deviceClassName: {device_class}\n" in done.stdout.decode()
 
 
@@ -251,22 +252,22 @@ def test_settings_of_the_webhook_apply(
 def test_the_version_of_the_cluster_decides_whether_claims_are_divided(
     tmp_path: Path, flags: list[str], requests: int
 ) -> None:
-    done = run(tmp_path, *flags, "--families", "trn1", "-f", "-", stdin=legacy(count=16).encode())
+    done = run_convert(tmp_path, *flags, "--families", "trn1", "-f", "-", stdin=legacy(count=16).encode())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"deviceClassName: ") == requests, done.stdout.decode()
 
 
 def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> None:
     hints = ["--no-hint-affinity", "--no-hint-toleration", "--no-hint-scheduler"]
-    done = run(tmp_path, *hints, "-f", "-", stdin=f"{legacy()}  schedulerName: my-scheduler\n".encode())
+    done = run_convert(tmp_path, *hints, "-f", "-", stdin=f"{legacy()}  schedulerName: my-scheduler\n".encode())
     assert b"resourceClaims" in done.stdout
     assert b"schedulerName: my-scheduler\n" in done.stdout
     assert b"affinity" not in done.stdout
     assert b"tolerations" not in done.stdout
     text = legacy().replace("  name: train\n", "  name: train\n  namespace: kept\n")
-    kept = run(tmp_path, "--exclude-namespace", "kept", "-f", "-", stdin=text.encode())
+    kept = run_convert(tmp_path, "--exclude-namespace", "kept", "-f", "-", stdin=text.encode())
     assert (kept.returncode, kept.stdout.decode()) == (0, text)
-    assert said(kept) == [
+    assert messages_of(kept) == [
         "<stdin>:5: [document 1, Pod kept/train] metadata.namespace: not converted: namespace kept is excluded"
         " (--exclude-namespace)."
     ]
@@ -285,7 +286,7 @@ def test_hints_can_be_switched_off_and_namespaces_left_out(tmp_path: Path) -> No
     ids=["no-file", "unknown-format", "bad-setting"],
 )
 def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(main, ["convert", *arguments])
+    done = invoke("convert", *arguments)
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == message
 
@@ -330,12 +331,12 @@ def test_a_thousand_documents_and_a_big_one_are_converted(tmp_path: Path) -> Non
     big = legacy("big").replace("    resources:", f"    env:\n{variables}    resources:")
     assert len(big) > 3 << 20
     (tmp_path / "big.yaml").write_text(big)
-    done = run(tmp_path, "-f", ".")
+    done = run_convert(tmp_path, "-f", ".")
     assert (done.returncode, done.stderr) == (0, b"")
     assert kinds(done) == ["ResourceClaimTemplate", *["Pod"] * 1001]
     assert done.stdout.count(b"resourceClaimTemplateName: ") == 1001
     assert variables.encode() in done.stdout
-    assert run(tmp_path, "-f", "-", "-o", "diff", stdin=done.stdout).stdout == b""
+    assert run_convert(tmp_path, "-f", "-", "-o", "diff", stdin=done.stdout).stdout == b""
 
 
 HOSTILE: dict[str, bytes] = {
@@ -353,7 +354,7 @@ HOSTILE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_input_gets_one_clear_line(content: bytes) -> None:
-    done = CliRunner().invoke(main, ["convert", "-f", "-"], input=content)
+    done = invoke("convert", "-f", "-", stdin=content)
     assert (done.exit_code, done.stdout) == (2, "")
     assert re.fullmatch(r"<stdin>:[0-9]+:[0-9]+: .+\.\n", done.stderr)
 
@@ -369,7 +370,7 @@ def test_hostile_input_gets_one_clear_line(content: bytes) -> None:
     st.sampled_from(["yaml", "json", "diff"]),
 )
 def test_any_input_ends_with_a_known_exit_code(content: bytes, output: str) -> None:
-    done = CliRunner().invoke(main, ["convert", "-f", "-", "-o", output], input=content)
+    done = invoke("convert", "-f", "-", "-o", output, stdin=content)
     assert done.exit_code in (0, 1, 2)
     assert done.exception is None or isinstance(done.exception, SystemExit)
     assert done.exit_code == 0 or done.stderr
@@ -408,14 +409,14 @@ def test_a_policy_moves_efa_limits_into_the_claim(tmp_path: Path) -> None:
         "      limits: {aws.amazon.com/neuron: 4, vpc.amazonaws.com/efa: 4}\n"
     )
     (tmp_path / "pod.yaml").write_text(manifest)
-    moved = run(tmp_path, "-f", "pod.yaml", "--policies", "policies")
+    moved = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "policies")
     assert moved.returncode == 0
     assert b"deviceClassName: efa.networking.k8s.aws" in moved.stdout
     assert b"vpc.amazonaws.com/efa" not in moved.stdout
     (tmp_path / "moved.yaml").write_bytes(moved.stdout)
-    assert run(tmp_path, "-f", "moved.yaml", "--policies", "policies").stdout == moved.stdout
+    assert run_convert(tmp_path, "-f", "moved.yaml", "--policies", "policies").stdout == moved.stdout
     (tmp_path / "pod.yaml").write_text(manifest.replace("efa: 4", "efa: 5"))
-    refused = run(tmp_path, "-f", "pod.yaml", "--policies", "policies")
+    refused = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "policies")
     assert refused.returncode == 1
     assert b"NEU125" in refused.stderr
 
@@ -427,12 +428,12 @@ def test_policies_steer_conversion_and_are_loaded_only_on_request(tmp_path: Path
         "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: none}\n"
         "spec: {order: 1, mode: off}\n"
     )
-    done = run(tmp_path, "-f", "pod.yaml", "--policies", "policies", "-o", "diff")
+    done = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "policies", "-o", "diff")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert said(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
-    faulty = run(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
+    assert messages_of(done) == ["pod.yaml:1: [document 1, Pod train]: not converted: policy 'none' turns it off."]
+    faulty = run_convert(tmp_path, "-f", "pod.yaml", "--policies", "nowhere")
     assert (faulty.returncode, faulty.stdout) == (2, b"")
-    assert said(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]
+    assert messages_of(faulty) == ["nowhere: this is not a directory. Give the folder of the policy files."]
 
 
 # --- families -----------------------------------------------------------------------------------------------
@@ -440,10 +441,10 @@ def test_policies_steer_conversion_and_are_loaded_only_on_request(tmp_path: Path
 
 def test_unknown_families_give_a_warning_and_no_affinity(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy(count=4))
-    done = run(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
+    done = run_convert(tmp_path, "-f", "pod.yaml", NEURON_DRA_FAMILIES="")
     assert done.returncode == 0
     assert b"affinity" not in done.stdout
-    (line,) = said(done)
+    (line,) = messages_of(done)
     assert line.startswith("pod.yaml:5: [document 1, Pod train] spec: NEU216: ")
 
 
@@ -454,7 +455,7 @@ def test_unknown_families_give_a_warning_and_no_affinity(tmp_path: Path) -> None
 )
 def test_given_families_remove_the_warning(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "pod.yaml").write_text(legacy(count=1))
-    done = run(tmp_path, "-f", "pod.yaml", *arguments)
+    done = run_convert(tmp_path, "-f", "pod.yaml", *arguments)
     assert (done.returncode, done.stderr) == (0, b"")
     types = re.findall(r"^ +- ((?:inf|trn)\S+)$", done.stdout.decode(), re.MULTILINE)
     assert {name.partition(".")[0] for name in types} == {"inf2", "trn1"}
@@ -463,10 +464,10 @@ def test_given_families_remove_the_warning(tmp_path: Path, arguments: tuple[str,
 def test_a_family_hint_in_the_manifest_overrides_the_flag(tmp_path: Path) -> None:
     text = legacy(count=12).replace("spec:\n", "spec:\n  nodeSelector:\n    instanceType: inferentia-inf2\n")
     (tmp_path / "pod.yaml").write_text(text)
-    done = run(tmp_path, "-f", "pod.yaml", "--families", "trn1")
+    done = run_convert(tmp_path, "-f", "pod.yaml", "--families", "trn1")
     assert done.returncode == 0
     assert b"inf2.48xlarge" in done.stdout
-    (line,) = said(done)
+    (line,) = messages_of(done)
     assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector.instanceType: NEU217: ")
 
 
@@ -482,7 +483,7 @@ spec:
 
 def test_unknown_family_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(legacy())
-    done = run(tmp_path, "-f", "pod.yaml", "--families", "inf5")
+    done = run_convert(tmp_path, "-f", "pod.yaml", "--families", "inf5")
     assert done.returncode == 2
     wanted = (
         "Error: --families names 'inf5', which is no family of instance types with Neuron devices. Did you mean 'inf2'?"
@@ -491,10 +492,10 @@ def test_unknown_family_names_are_refused(tmp_path: Path) -> None:
     assert wanted in done.stderr.decode()
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "catalogue.yaml").write_text(CATALOGUE)
-    known = run(tmp_path, "-f", "pod.yaml", "--families", "trn9", "--policies", "policies")
+    known = run_convert(tmp_path, "-f", "pod.yaml", "--families", "trn9", "--policies", "policies")
     assert (known.returncode, known.stderr) == (0, b"")
     assert b"trn9.48xlarge" in known.stdout
-    unknown = run(tmp_path, "-f", "pod.yaml", "--families", "trn8", "--policies", "policies")
+    unknown = run_convert(tmp_path, "-f", "pod.yaml", "--families", "trn8", "--policies", "policies")
     assert unknown.returncode == 2
     assert b"names 'trn8', which is no family of instance types with Neuron devices." in unknown.stderr
 
@@ -533,18 +534,18 @@ def test_templates_of_operators_are_named_compared_and_printed(tmp_path: Path) -
     (tmp_path / "wrong.yaml").write_text(OWN.format(name="xl-trn2", count=1))
     (tmp_path / "taken.yaml").write_text(OWN.format(name="eight", count=1))
 
-    alone = run(tmp_path, "-f", "whole.yaml", "--policies", "policies")
+    alone = run_convert(tmp_path, "-f", "whole.yaml", "--policies", "policies")
     assert b"resourceClaimTemplateName: xl-trn2" in alone.stdout
     assert b"NEU230: ResourceClaimTemplate xl-trn2, which policy 'team-a' names for 16 devices, was not" in alone.stderr
-    both = run(tmp_path, "-f", "whole.yaml", "-f", "right.yaml", "--policies", "policies")
+    both = run_convert(tmp_path, "-f", "whole.yaml", "-f", "right.yaml", "--policies", "policies")
     assert (both.returncode, both.stderr) == (0, b"")
-    differs = run(tmp_path, "-f", "whole.yaml", "-f", "wrong.yaml", "--policies", "policies")
+    differs = run_convert(tmp_path, "-f", "whole.yaml", "-f", "wrong.yaml", "--policies", "policies")
     assert differs.returncode == 1
     assert b"NEU121: ResourceClaimTemplate team-a/xl-trn2" in differs.stderr
-    carried = run(tmp_path, "-f", "eight.yaml", "--policies", "policies")
+    carried = run_convert(tmp_path, "-f", "eight.yaml", "--policies", "policies")
     assert (carried.returncode, carried.stderr) == (0, b"")
     assert b"neuron.aws.com/template-digest" in carried.stdout
-    taken = run(tmp_path, "-f", "eight.yaml", "-f", "taken.yaml", "--policies", "policies")
+    taken = run_convert(tmp_path, "-f", "eight.yaml", "-f", "taken.yaml", "--policies", "policies")
     assert taken.returncode == 1
     assert (
         b"NEU122: a ResourceClaimTemplate eight in the manifests has another spec than policy 'team-a'" in taken.stderr

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from cluster.kinds.replicas import LABELS
-from commands.cli.main import main
 from neuron import names
 from neuron.codes import CODES
 from tests.support.emulated import EmulatedCluster
-from tests.support.explaining import Object, converted_pod, event, pod
+from tests.support.explaining import Object, converted_pod, event, legacy_pod
 from tests.support.fake_api import FakeApi, answer
+from tests.support.invoking import invoke
 
 POLICIES = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -71,12 +71,12 @@ def kubeconfig(api: Api, tmp_path: Path) -> Path:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "pod.yaml"
-    path.write_text("# a comment\n" + yaml.safe_dump(pod(), sort_keys=False))
+    path.write_text("# a comment\n" + yaml.safe_dump(legacy_pod(), sort_keys=False))
     return path
 
 
 def explain(*arguments: object, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["explain", *map(str, arguments)], input=stdin)
+    return invoke("explain", *arguments, stdin=stdin)
 
 
 def deployment(*arguments: str, volumes: list[Object] | None = None) -> Object:
@@ -115,7 +115,7 @@ def test_a_file_is_explained_without_a_cluster(file: Path) -> None:
 
 def test_a_refused_pod_ends_with_1_and_shows_the_error(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
-    path.write_text(yaml.safe_dump(pod({names.RESOURCE_NEURON: "7"})))
+    path.write_text(yaml.safe_dump(legacy_pod({names.RESOURCE_NEURON: "7"})))
     result = explain("-f", path, "--families=trn2")
     assert result.exit_code == 1
     assert "  result    refused\n" in result.stdout
@@ -145,7 +145,7 @@ def test_matching_policies_are_listed_with_file_and_line(file: Path, tmp_path: P
 def test_the_source_of_the_mode_is_shown(
     tmp_path: Path, annotations: dict[str, str], namespace: dict[str, str], mode: str
 ) -> None:
-    found = pod(namespace="team-a")
+    found = legacy_pod(namespace="team-a")
     found["metadata"]["annotations"] = annotations
     place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "annotations": namespace}}
     path = tmp_path / "all.yaml"
@@ -168,7 +168,7 @@ def test_a_quota_in_the_files_is_shown(tmp_path: Path) -> None:
         "spec": {"hard": {"neuron.aws.com.deviceclass.resource.k8s.io/devices": "2"}},
     }
     path = tmp_path / "all.yaml"
-    path.write_text(yaml.safe_dump_all([quota, pod(namespace="team-a")]))
+    path.write_text(yaml.safe_dump_all([quota, legacy_pod(namespace="team-a")]))
     result = explain("-f", path)
     told = "devices: neuron.aws.com.deviceclass.resource.k8s.io/devices: 4 of 2, exceeded: the claim cannot be created"
     assert told in result.stdout
@@ -177,7 +177,7 @@ def test_a_quota_in_the_files_is_shown(tmp_path: Path) -> None:
 
 def test_a_pod_without_neuron_is_explained_in_three_lines(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
-    path.write_text(yaml.safe_dump(pod({"cpu": "1"})))
+    path.write_text(yaml.safe_dump(legacy_pod({"cpu": "1"})))
     result = explain("-f", path)
     assert result.stdout.splitlines()[1:] == [
         "  asks      no Neuron resource of the device plugin",
@@ -186,7 +186,7 @@ def test_a_pod_without_neuron_is_explained_in_three_lines(tmp_path: Path) -> Non
 
 
 def test_each_pod_template_of_a_workload_is_explained() -> None:
-    template = {key: value for key, value in pod().items() if key in ("metadata", "spec")}
+    template = {key: value for key, value in legacy_pod().items() if key in ("metadata", "spec")}
     workload = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -384,16 +384,19 @@ def test_a_workload_is_explained_with_its_pods_that_are_not_ready(api: Api, kube
     cluster.node("free")
     cluster.put_into(api)
     labels = {"app": "train"}
-    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod()["spec"]}}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": legacy_pod()["spec"]},
+    }
     metadata = {"name": "train", "namespace": "team-a", "uid": "d"}
     api.kinds.append(("apps", "v1", "Deployment", "deployments", True))
     api.put("deployments", {"metadata": metadata, "spec": spec})
     for at in range(5):
-        found = pod(name=f"train-{at}", namespace="team-a")
+        found = legacy_pod(name=f"train-{at}", namespace="team-a")
         found["metadata"] |= {"uid": f"uid-{at}", "labels": labels if at else {"app": "other"}}
         found["status"] = {"phase": "Pending"}
         api.put("pods", found)
-    ready = pod(name="train-ready", namespace="team-a")
+    ready = legacy_pod(name="train-ready", namespace="team-a")
     ready["metadata"] |= {"uid": "ready", "labels": labels}
     ready["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     api.put("pods", ready)
@@ -416,7 +419,7 @@ def test_a_workload_of_an_operator_is_read_in_the_version_that_is_served(api: Ap
     installed(api, "--mode=convert")
     EmulatedCluster().put_into(api)
     api.kinds.append(("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", True))
-    job = {"spec": {"template": {"spec": pod()["spec"]}}}
+    job = {"spec": {"template": {"spec": legacy_pod()["spec"]}}}
     spec = {"replicatedJobs": [{"name": "workers", "template": job}]}
     api.put("jobsets", {"metadata": {"name": "big", "namespace": "team-b"}, "spec": spec})
     result = explain("jobset", "big", "--kubeconfig", kubeconfig, "-n", "team-b")
@@ -495,7 +498,7 @@ def test_a_cluster_that_does_not_answer_ends_with_2(kubeconfig: Path, file: Path
 
 @pytest.mark.parametrize("word", ["NEU105", "neu105"])
 def test_a_code_is_explained_with_the_texts_of_the_book(word: str) -> None:
-    result = CliRunner().invoke(main, ["explain", word, "NEU216"])
+    result = invoke("explain", word, "NEU216")
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     for code in ("NEU105", "NEU216"):
@@ -508,7 +511,7 @@ def test_a_code_is_explained_with_the_texts_of_the_book(word: str) -> None:
     ("word", "near"), [("NEU1055", "NEU105"), ("NEU0", "NEU"), ("NEU999999999999", "none")], ids=str
 )
 def test_an_unknown_code_is_named_with_codes_like_it(word: str, near: str) -> None:
-    result = CliRunner().invoke(main, ["explain", word])
+    result = invoke("explain", word)
     assert result.exit_code == 2
     assert f"{word} is no code of neuron-dra. Codes like it: " in " ".join(result.stderr.split())
     assert near in result.stderr

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from commands.cli.main import main
+from tests.support.invoking import invoke_offline
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: i}]}\n"
 COMMANDS = {
@@ -16,10 +15,6 @@ COMMANDS = {
     "validate": ["validate", "-f"],
     "report": ["report", "-f"],
 }
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments), env={"KUBECONFIG": os.devnull})
 
 
 def _fifo(path: Path) -> None:
@@ -57,7 +52,7 @@ def test_what_is_no_regular_file_of_a_folder_is_an_error(
     folder.mkdir()
     (folder / "a.yaml").write_text(POD)
     make(folder / "b.yaml")
-    result = run(*command, str(folder))
+    result = invoke_offline(*command, str(folder))
     assert result.exit_code == 2, result.output
     assert "b.yaml" in result.output
     assert "regular file" in result.output or "link out of the folder" in result.output
@@ -71,7 +66,7 @@ def test_a_device_or_socket_that_is_named_is_an_error(
     tmp_path: Path, command: list[str], make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "b.yaml")
-    result = run(*command, str(tmp_path / "b.yaml"))
+    result = invoke_offline(*command, str(tmp_path / "b.yaml"))
     assert result.exit_code == 2, result.output
     assert "it is not a regular file" in result.output
     assert isinstance(result.exception, SystemExit)

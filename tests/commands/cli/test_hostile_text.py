@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.cli.main import main
 from tests.runtime.test_console import controls, texts
+from tests.support.invoking import invoke
 
 SETTINGS = settings(
     deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -105,7 +104,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
 def test_no_command_prints_control_characters(tmp_path: Path, command: tuple[str, ...], found: list[Any]) -> None:
     file = tmp_path / "all.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}), encoding="utf-8")
-    result = CliRunner().invoke(main, [*command, str(file)])
+    result = invoke(*command, file)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert not controls(result.stdout)
@@ -117,5 +116,5 @@ def test_no_command_prints_control_characters(tmp_path: Path, command: tuple[str
 @SETTINGS
 @given(value=texts)
 def test_messages_of_wrong_use_are_escaped_too(value: str) -> None:
-    result = CliRunner().invoke(main, ["map", "-l", value, "-o", value])
+    result = invoke("map", "-l", value, "-o", value)
     assert not controls(result.output)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from commands.cli import main as cli
 from runtime import listening
+from tests.support.invoking import invoke
 from tests.support.serving import ROOT, Client, Process, free_port, review
 from webhook.server import command as cli_webhook
 from webhook.server import settings
@@ -27,7 +27,7 @@ POD = {
 }
 
 
-def run(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> tuple[int, str]:
+def run_process(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code and stderr."""
     with Process(["-m", "commands", *arguments], cwd=cwd, environment=environment, forked=True) as process:
         return process.wait(), process.stderr
@@ -108,11 +108,11 @@ def test_decisions_are_written_before_the_process_ends(tmp_path: Path) -> None:
 def test_a_port_in_use_is_exit_code_3(tmp_path: Path) -> None:
     with listening.listen("127.0.0.1", 0, "", "") as taken:
         port = str(taken.getsockname()[1])
-        code, stderr = run("webhook", "--standalone", "--metrics-port", "0", "--port", port, cwd=tmp_path)
+        code, stderr = run_process("webhook", "--standalone", "--metrics-port", "0", "--port", port, cwd=tmp_path)
         assert code == 3
         assert f"Error: Cannot listen on 127.0.0.1, port {port}: it is in use." in stderr
         assert "Traceback" not in stderr
-        code, stderr = run("webhook", "--standalone", "--port", "0", "--metrics-port", port, cwd=tmp_path)
+        code, stderr = run_process("webhook", "--standalone", "--port", "0", "--metrics-port", port, cwd=tmp_path)
         assert code == 3
         assert "choose another port with --metrics-port." in stderr
 
@@ -155,7 +155,7 @@ def test_a_port_in_use_is_exit_code_3(tmp_path: Path) -> None:
 def test_a_server_that_cannot_start_exits_with_3_and_the_cause(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
-    code, stderr = run("webhook", *arguments, cwd=tmp_path, environment=environment)
+    code, stderr = run_process("webhook", *arguments, cwd=tmp_path, environment=environment)
     assert code == 3
     assert message in stderr
     assert "Traceback" not in stderr
@@ -163,7 +163,7 @@ def test_a_server_that_cannot_start_exits_with_3_and_the_cause(
 
 def test_an_unreadable_kubeconfig_is_exit_code_3(tmp_path: Path, tls_directory: Path) -> None:
     arguments = ["--tls-dir", str(tls_directory), "--kubeconfig", "nowhere", "--port", "0", "--metrics-port", "0"]
-    code, stderr = run("webhook", *arguments, cwd=tmp_path)
+    code, stderr = run_process("webhook", *arguments, cwd=tmp_path)
     assert code == 3
     assert stderr.splitlines()[-1].startswith("Error: ")
     assert "nowhere" in stderr.splitlines()[-1]
@@ -213,7 +213,7 @@ def test_a_server_that_still_waits_for_its_cluster_can_be_stopped(tmp_path: Path
 
 
 def test_help_lists_the_commands() -> None:
-    text = " ".join(CliRunner().invoke(cli.main, ["--help"]).output.split())
+    text = " ".join(invoke("--help").output.split())
     assert "convert Rewrite manifests offline" in text
     assert "webhook Serve admission reviews" in text
 
@@ -228,12 +228,12 @@ def test_every_setting_is_a_flag_with_its_variable_and_default() -> None:
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-    result = CliRunner().invoke(cli.main, ["--version"])
+    result = invoke("--version")
     assert result.output.startswith("neuron-dra 0.")
 
 
 def test_unknown_commands_are_usage_errors() -> None:
-    result = CliRunner().invoke(cli.main, ["webhok"])
+    result = invoke("webhok")
     assert result.exit_code == 2
     assert "No such command 'webhok'" in result.output
 

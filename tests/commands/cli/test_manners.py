@@ -23,7 +23,7 @@ COMMANDS = {
 }
 
 
-def run(*arguments: str, redirect: str = "", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def run_redirected(*arguments: str, redirect: str = "", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "commands", *arguments]
     return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, timeout=600, check=False)
 
@@ -34,7 +34,7 @@ def run_forked(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_a_full_disk_is_reported_in_one_line(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments, redirect="> /dev/full")
+    done = run_redirected(*arguments, redirect="> /dev/full")
     assert done.stderr.decode().splitlines()[-1:] == [
         "Error: Cannot write to standard output: No space left on device."
     ]
@@ -44,12 +44,12 @@ def test_a_full_disk_is_reported_in_one_line(arguments: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize("command", ["convert", "validate", "policy", "explain"])
 def test_closed_standard_output_is_reported_in_one_line(command: str) -> None:
-    done = run(*COMMANDS[command], redirect=">&-")
+    done = run_redirected(*COMMANDS[command], redirect=">&-")
     assert (done.stderr, done.returncode) == (b"Error: Standard output is closed.\n", 2)
 
 
 def test_a_reader_that_stops_is_no_error() -> None:
-    done = run("convert", "-f", str(POD), "--families", "trn1", redirect="| head -c 1")
+    done = run_redirected("convert", "-f", str(POD), "--families", "trn1", redirect="| head -c 1")
     assert (done.stdout, done.stderr) == (b"a", b"")
 
 

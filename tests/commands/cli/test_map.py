@@ -15,6 +15,7 @@ from commands.devices.snapshot import read_snapshot
 from tests.commands.map.clusters import mixed
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer
+from tests.support.invoking import invoke
 
 KINDS = {
     "nodes": "Node",
@@ -40,8 +41,8 @@ def api() -> Iterator[FakeApi]:
         yield served
 
 
-def run(api: FakeApi, tmp_path: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["map", f"--kubeconfig={api.kubeconfig(tmp_path)}", *arguments])
+def run_map(api: FakeApi, tmp_path: Path, *arguments: str) -> Result:
+    return invoke("map", f"--kubeconfig={api.kubeconfig(tmp_path)}", *arguments)
 
 
 def as_list(cluster: EmulatedCluster) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def file(tmp_path: Path) -> str:
 
 def test_a_cluster_is_drawn(api: FakeApi, tmp_path: Path) -> None:
     mixed().put_into(api)
-    result = run(api, tmp_path, "torus", "ring")
+    result = run_map(api, tmp_path, "torus", "ring")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "┈[ 0 A ]──[ 1 A ]" in result.stdout
     assert "chain" not in result.stdout
@@ -69,9 +70,7 @@ def test_a_cluster_is_drawn(api: FakeApi, tmp_path: Path) -> None:
 def test_a_file_shows_the_same_as_the_cluster(api: FakeApi, tmp_path: Path, file: str) -> None:
     mixed().put_into(api)
     for output in ("text", "wide", "drawing", "svg"):
-        assert CliRunner().invoke(main, ["map", "-f", file, "-o", output]).stdout == (
-            run(api, tmp_path, "-o", output).stdout
-        )
+        assert invoke("map", "-f", file, "-o", output).stdout == (run_map(api, tmp_path, "-o", output).stdout)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_a_file_shows_the_same_as_the_cluster(api: FakeApi, tmp_path: Path, file
     ],
 )
 def test_options_choose_nodes(file: str, arguments: list[str], names: list[str]) -> None:
-    result = CliRunner().invoke(main, ["map", "-f", file, "-o", "json", *arguments])
+    result = invoke("map", "-f", file, "-o", "json", *arguments)
     assert [node["name"] for node in json.loads(result.stdout)["nodes"]] == names
 
 
@@ -95,12 +94,12 @@ def test_yaml_from_standard_input_is_read() -> None:
     cluster = EmulatedCluster()
     cluster.node("only")
     documents = yaml.safe_dump_all(as_list(cluster)["items"])
-    result = CliRunner().invoke(main, ["map", "-f", "-"], input=documents)
+    result = invoke("map", "-f", "-", stdin=documents)
     assert "only  trn2.48xlarge, torus: 16 of 16 devices free" in result.stdout
 
 
 def test_the_html_page_loads_no_other_resource(file: str) -> None:
-    result = CliRunner().invoke(main, ["map", "-f", file, "-o", "html"])
+    result = invoke("map", "-f", file, "-o", "html")
     assert result.stdout.startswith("<!DOCTYPE html>")
     assert "data-interval=" not in result.stdout.split("<script")[0]
 
@@ -118,13 +117,13 @@ def test_a_file_that_has_no_objects_is_refused(tmp_path: Path, content: str | No
     path = tmp_path / "file"
     if content is not None:
         path.write_text(content)
-    result = CliRunner().invoke(main, ["map", "-f", str(path)])
+    result = invoke("map", "-f", path)
     assert result.exit_code == 2
     assert message.format(path=path) in result.stderr
 
 
 def test_a_node_that_has_no_devices_is_named(file: str) -> None:
-    result = CliRunner().invoke(main, ["map", "-f", file, "torus", "nowhere"])
+    result = invoke("map", "-f", file, "torus", "nowhere")
     assert (result.exit_code, result.stderr) == (
         2,
         "Error: no Neuron devices on nowhere: give names that `neuron-dra map -o wide` lists\n",
@@ -132,20 +131,20 @@ def test_a_node_that_has_no_devices_is_named(file: str) -> None:
 
 
 def test_a_selector_that_cannot_be_read_is_a_usage_error(file: str) -> None:
-    result = CliRunner().invoke(main, ["map", "-f", file, "-l", "a>1"])
+    result = invoke("map", "-f", file, "-l", "a>1")
     assert result.exit_code == 2
     assert "Invalid value for '-l' / '--selector': 'a>1' is not a part of a label selector." in result.stderr
 
 
 def test_files_are_not_served(file: str) -> None:
-    result = CliRunner().invoke(main, ["map", "-f", file, "--serve"])
+    result = invoke("map", "-f", file, "--serve")
     assert result.exit_code == 2
     assert "--serve reads a cluster: use -o html for a page of files." in result.stderr
 
 
 def test_a_port_in_use_is_reported_in_one_line(api: FakeApi, tmp_path: Path) -> None:
     port = api.url.rpartition(":")[2]
-    result = run(api, tmp_path, "--serve", f"--port={port}")
+    result = run_map(api, tmp_path, "--serve", f"--port={port}")
     assert result.exit_code == 2
     assert f"Error: Cannot listen on 127.0.0.1, port {port}: it is in use." in result.stderr
 
@@ -153,7 +152,7 @@ def test_a_port_in_use_is_reported_in_one_line(api: FakeApi, tmp_path: Path) -> 
 @pytest.mark.parametrize("arguments", [[], ["--serve", "--port=0"]])
 def test_refused_credentials_are_reported_in_one_line(api: FakeApi, tmp_path: Path, arguments: list[str]) -> None:
     api.tokens = set()
-    result = run(api, tmp_path, *arguments)
+    result = run_map(api, tmp_path, *arguments)
     assert result.exit_code == 2
     assert "cannot be read: the API server does not accept these credentials: renew them\n" in result.stderr
 
@@ -161,7 +160,7 @@ def test_refused_credentials_are_reported_in_one_line(api: FakeApi, tmp_path: Pa
 def test_the_map_reports_a_missing_permission_for_claims(api: FakeApi, tmp_path: Path) -> None:
     mixed().put_into(api)
     api.forbid("list", "resourceclaims", "resource.k8s.io")
-    result = run(api, tmp_path, "torus")
+    result = run_map(api, tmp_path, "torus")
     assert result.exit_code == 0
     assert result.stdout.startswith(
         "! You are not allowed to list resourceclaims.resource.k8s.io. Devices that claims hold are shown as free. Add "
@@ -171,7 +170,7 @@ def test_the_map_reports_a_missing_permission_for_claims(api: FakeApi, tmp_path:
 
 def test_a_cluster_without_dra_ends_with_2(api: FakeApi, tmp_path: Path) -> None:
     api.fault("list", "resourceslices", answer(404, "NotFound", "the server could not find the requested resource"))
-    result = run(api, tmp_path)
+    result = run_map(api, tmp_path)
     assert result.exit_code == 2
     assert "does not serve resource.k8s.io/v1: Kubernetes >= 1.34 is needed. No device can be shown." in result.stdout
 
@@ -191,8 +190,8 @@ def test_policy_files_define_the_links_of_a_new_instance_type(tmp_path: Path) ->
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "types.yaml").write_text(CATALOGUE)
     arguments = ["map", "-f", str(tmp_path / "cluster.json")]
-    assert "inf9.24xlarge: 6 of 6 devices free" in CliRunner().invoke(main, arguments).stdout
-    known = CliRunner().invoke(main, [*arguments, "--policies", str(tmp_path / "policies")])
+    assert "inf9.24xlarge: 6 of 6 devices free" in invoke(*arguments).stdout
+    known = invoke(*arguments, "--policies", tmp_path / "policies")
     assert "inf9.24xlarge, chain: 6 of 6 devices free" in known.stdout
 
 
@@ -210,5 +209,5 @@ def test_a_served_map_has_the_chosen_nodes_only(
         served.append([node.name for node in found.nodes])
 
     monkeypatch.setattr("commands.map.serve.run", run_once)
-    assert run(api, tmp_path, "--serve", *arguments).exit_code == 0
+    assert run_map(api, tmp_path, "--serve", *arguments).exit_code == 0
     assert served == [["ring"] if arguments[0] == "--type" else ["torus"]]

@@ -8,14 +8,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 import policies
-from commands.cli.main import main
 from kubecel.budget import Clock
 from policies.files.cases import AnyRule, CaseResult, run_cases
 from policies.files.folders import PolicyError
 from policies.files.loader import load
+from tests.support.invoking import invoke
 
 POLICY = """
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -45,9 +44,9 @@ spec: {instanceTypes: [{name: trn9.big, devices: 2}]}
 """
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
+def run_policy(*arguments: object) -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
-    result = CliRunner().invoke(main, ["policy", *map(str, arguments)])
+    result = invoke("policy", *arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -60,26 +59,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_check_counts_the_policies(folder: Path) -> None:
-    code, out, _ = run("check", folder)
+    code, out, _ = run_policy("check", folder)
     assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
 
 
 def test_check_notes_requests_that_are_not_sent_and_succeeds(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [secrets]"))
-    code, out, notes = run("check", folder)
+    code, out, notes = run_policy("check", folder)
     assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
     assert notes.startswith("note: policy 'few-devices' matches secrets, which the shipped")
 
 
 def test_check_of_catalogues_alone(folder: Path) -> None:
     (folder / "p.yaml").write_text(CATALOG)
-    assert run("check", folder) == (0, "1 file: policies: none, only catalogues. No problems.\n", "")
+    assert run_policy("check", folder) == (0, "1 file: policies: none, only catalogues. No problems.\n", "")
 
 
 def test_check_names_every_problem_with_its_place(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device") + "  severty: low\n")
     (folder / "q.yaml").write_text(POLICY.replace("neuron.devices", "neuron.device").replace("few", "q"))
-    code, out, err = run("check", folder)
+    code, out, err = run_policy("check", folder)
     assert (code, out) == (1, "")
     assert f"{folder}/p.yaml:16: spec.severty: unknown field. Did you mean 'severity'?\n" in err
     assert f"{folder}/q.yaml:10: spec.validations[0].expression" in err
@@ -88,29 +87,29 @@ def test_check_names_every_problem_with_its_place(folder: Path) -> None:
 
 def test_check_runs_no_case(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + FAILING)
-    assert run("check", folder)[0] == 0
+    assert run_policy("check", folder)[0] == 0
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_a_folder_that_cannot_be_read_is_an_error(command: str, tmp_path: Path) -> None:
     missing = tmp_path / "none"
     message = f"{missing}: this is not a directory. Give the folder of the policy files.\n"
-    assert run(command, missing) == (2, "", message)
+    assert run_policy(command, missing) == (2, "", message)
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_a_folder_without_policies_is_an_error(command: str, tmp_path: Path) -> None:
     message = f"{tmp_path}: no policy file (*.yaml, *.yml, *.json) is in it.\n"
-    assert run(command, tmp_path) == (2, "", message)
+    assert run_policy(command, tmp_path) == (2, "", message)
 
 
 def test_test_lists_passed_cases(folder: Path) -> None:
-    assert run("test", folder) == (0, "pass  few-devices  none\n1 case, 0 failed.\n", "")
+    assert run_policy("test", folder) == (0, "pass  few-devices  none\n1 case, 0 failed.\n", "")
 
 
 def test_test_lists_failed_cases_with_their_place(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + FAILING)
-    code, out, _ = run("test", folder)
+    code, out, _ = run_policy("test", folder)
     assert code == 1
     assert out == (
         "pass  few-devices  none\nFAIL  few-devices  wrong\n\n"
@@ -120,15 +119,15 @@ def test_test_lists_failed_cases_with_their_place(folder: Path) -> None:
 
 def test_test_lists_policies_without_a_case(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.partition("  tests:")[0])
-    assert run("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
+    assert run_policy("test", folder) == (0, "0 cases, 0 failed.\n", "Policies without a case: few-devices.\n")
 
 
 def test_test_warns_of_cases_for_which_the_webhook_has_no_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policies.files.cases.run_cases", slowly)
     (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others"))
-    assert run("test", folder)[2] == "", "4.8 s are below the limit"
+    assert run_policy("test", folder)[2] == "", "4.8 s are below the limit"
     (folder / "q.yaml").write_text(POLICY.replace("few-devices", "others") + FAILING.replace("Deny", "Allow"))
-    assert run("test", folder) == (
+    assert run_policy("test", folder) == (
         0,
         "pass  few-devices  none\npass  others       none\npass  others       wrong\n3 cases, 0 failed.\n",
         "warning: all cases together took 7.2 s, of which others took 4.8 s. The webhook refuses files whose cases are "
@@ -159,7 +158,7 @@ def excepted(folder: Path) -> Path:
 
 
 def test_test_tells_which_exception_has_expired(excepted: Path) -> None:
-    code, out, _ = run("test", excepted)
+    code, out, _ = run_policy("test", excepted)
     assert code == 1
     assert (
         "expected Except, came Deny. at most four devices; exception 'migration' expired at 2001-03-31T23:59:59+00:00:"
@@ -170,7 +169,7 @@ def test_test_tells_which_exception_has_expired(excepted: Path) -> None:
 def test_a_case_can_be_a_request_before_the_end_of_an_exception(excepted: Path) -> None:
     text = (excepted / "p.yaml").read_text()
     (excepted / "p.yaml").write_text(text.replace("    expect:", "    at: 2001-03-31\n    expect:"))
-    assert run("test", excepted) == (0, "pass  few-devices  many\n1 case, 0 failed.\n", "")
+    assert run_policy("test", excepted) == (0, "pass  few-devices  many\n1 case, 0 failed.\n", "")
 
 
 @pytest.mark.parametrize("expected", ["Except", "Deny"])
@@ -182,7 +181,7 @@ def test_a_server_loads_a_file_whose_exception_has_expired(excepted: Path, expec
 def test_a_case_after_the_end_of_an_exception_passes(excepted: Path) -> None:
     text = (excepted / "p.yaml").read_text()
     (excepted / "p.yaml").write_text(text.replace("expect: Except", "expect: Deny"))
-    assert run("test", excepted)[0] == 0
+    assert run_policy("test", excepted)[0] == 0
 
 
 def test_a_server_refuses_a_case_whose_exception_has_not_expired(excepted: Path) -> None:
@@ -199,13 +198,13 @@ def slowly(rule: AnyRule, clock: Clock, **details: Any) -> Iterator[CaseResult]:
 
 def test_policies_that_do_not_compile_are_not_tested(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + "  severty: low\n")
-    assert run("test", folder)[0] == 2
+    assert run_policy("test", folder)[0] == 2
 
 
 def test_junit_has_a_suite_per_policy(folder: Path, tmp_path: Path) -> None:
     (folder / "p.yaml").write_text(POLICY + FAILING)
     report = tmp_path / "report.xml"
-    assert run("test", folder, "--junit", report)[0] == 1
+    assert run_policy("test", folder, "--junit", report)[0] == 1
     (suite,) = ET.parse(report).getroot()  # noqa: S314 - our own file
     assert {name: suite.get(name) for name in ("name", "tests", "failures")} == {
         "name": "few-devices",
@@ -219,7 +218,7 @@ def test_junit_has_a_suite_per_policy(folder: Path, tmp_path: Path) -> None:
 
 def test_a_report_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "none/report.xml"
-    code, _, err = run("test", folder, "--junit", target)
+    code, _, err = run_policy("test", folder, "--junit", target)
     assert (code, err) == (2, f"{target}: cannot be written: No such file or directory.\n")
 
 
@@ -240,7 +239,7 @@ metadata: {name: s, namespace: other}
 def explain(folder: Path, content: str, *arguments: str) -> tuple[int, str, str]:
     path = folder.parent / "objects.yaml"
     path.write_text(content)
-    return run("explain", "--policies", folder, "-f", path, *arguments)
+    return run_policy("explain", "--policies", folder, "-f", path, *arguments)
 
 
 def test_explain_prints_the_verdict_of_each_policy_on_each_object(folder: Path) -> None:
@@ -300,7 +299,7 @@ items:
 def test_export_prints_exportable_policies_and_lists_the_others(folder: Path) -> None:
     plain = POLICY.replace("few-devices", "plain").replace("neuron.devices <= 4", "1 < 2")
     (folder / "plain.yaml").write_text(plain.replace("  tests:", "  validationActions: [Warn]\n  tests:"))
-    code, out, err = run("export", folder, "--to", "vap")
+    code, out, err = run_policy("export", folder, "--to", "vap")
     assert (code, err) == (
         1,
         "few-devices: not exported: it reads neuron.devices, which the API server does not have.\n",
@@ -316,15 +315,15 @@ def test_a_match_condition_on_the_namespace_is_not_exported(folder: Path) -> Non
     text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  validations:", condition)
     (folder / "p.yaml").write_text(text)
     reason = "match condition 'ns' reads namespaceObject, which the API server leaves empty there"
-    assert run("export", folder, "--to", "vap") == (1, "", f"few-devices: not exported: {reason}.\n")
+    assert run_policy("export", folder, "--to", "vap") == (1, "", f"few-devices: not exported: {reason}.\n")
 
 
 def test_exported_policies_can_be_read_again(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("neuron.devices <= 4", "1 < 2"))
-    code, out, _ = run("export", folder, "--to", "vap")
+    code, out, _ = run_policy("export", folder, "--to", "vap")
     (folder / "p.yaml").write_text(out)
-    assert (code, run("check", folder)[0]) == (0, 0)
-    assert run("export", folder, "--to", "vap") == (0, out, "")
+    assert (code, run_policy("check", folder)[0]) == (0, 0)
+    assert run_policy("export", folder, "--to", "vap") == (0, out, "")
 
 
 def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
@@ -332,7 +331,7 @@ def test_a_policy_with_exceptions_is_not_exported(folder: Path) -> None:
     text = POLICY.replace("neuron.devices <= 4", "1 < 2").replace("  tests:", f"  exceptions: [{exception}]\n  tests:")
     (folder / "p.yaml").write_text(text)
     message = "few-devices: not exported: it has exceptions, which the API server does not support.\n"
-    assert run("export", folder, "--to", "vap") == (1, "", message)
+    assert run_policy("export", folder, "--to", "vap") == (1, "", message)
 
 
 # --- scheduling hints -----------------------------------------------------------------------------------------
@@ -356,9 +355,9 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     for path in folder.glob("*"):
         path.unlink()
     (folder / "hints.yaml").write_text(HINTS)
-    assert run("check", folder) == (0, "1 file: policies: 1 for scheduling hints. No problems.\n", "")
-    assert run("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
-    assert run("export", folder, "--to", "vap") == (
+    assert run_policy("check", folder) == (0, "1 file: policies: 1 for scheduling hints. No problems.\n", "")
+    assert run_policy("test", folder) == (0, "pass  lease  any pod\n1 case, 0 failed.\n", "")
+    assert run_policy("export", folder, "--to", "vap") == (
         1,
         "",
         "lease: not exported: only the webhook follows it.\n",
@@ -366,7 +365,7 @@ def test_a_policy_on_scheduling_hints_is_counted_tested_and_not_exported(folder:
     (folder / "hints.yaml").write_text(
         HINTS.replace("gets: {tolerations: [{key: lease,", "gets: {tolerations: [{key: a,")
     )
-    code, out, _ = run("test", folder)
+    code, out, _ = run_policy("test", folder)
     assert code == 1
     assert 'hints.yaml:11: test \'any pod\' of lease: expected tolerations [{"key": "a", "operator": "Exists"}]' in out
 
@@ -375,7 +374,7 @@ MAP = ("export", "--to", "map", "--instance-type")
 
 
 def test_export_to_map_prints_templates_of_each_namespace_and_bound_policies() -> None:
-    code, out, err = run(*MAP, "trn2.48xlarge", "-n", "team-a", "-n", "team-b")
+    code, out, err = run_policy(*MAP, "trn2.48xlarge", "-n", "team-a", "-n", "team-b")
     assert (code, err) == (0, "")
     objects = list(yaml.safe_load_all(out))
     templates = [each["metadata"] for each in objects if each["kind"] == "ResourceClaimTemplate"]
@@ -390,7 +389,7 @@ def test_export_to_map_prints_templates_of_each_namespace_and_bound_policies() -
 
 
 def test_export_to_map_leaves_out_claims_that_depend_on_the_driver() -> None:
-    code, out, err = run(*MAP, "inf2.48xlarge", "--instance-type", "trn1.32xlarge", "-n", "team-a")
+    code, out, err = run_policy(*MAP, "inf2.48xlarge", "--instance-type", "trn1.32xlarge", "-n", "team-a")
     assert code == 1
     assert err == (
         "pods with 4 devices that select no node: not exported: the claim depends on what the driver publishes, "
@@ -407,7 +406,7 @@ def test_export_to_map_leaves_out_claims_that_depend_on_the_driver() -> None:
 def test_export_to_map_uses_catalogues_and_names_writtenthat_it_leaves_out(folder: Path) -> None:
     (folder / "p.yaml").write_text(CATALOG)
     (folder / "hints.yaml").write_text(HINTS)
-    code, out, err = run("export", folder, "--to", "map", "--instance-type", "trn9.big", "-n", "team-a")
+    code, out, err = run_policy("export", folder, "--to", "map", "--instance-type", "trn9.big", "-n", "team-a")
     assert (code, err) == (1, "lease: not exported: only the webhook follows it.\n")
     names = [each["metadata"]["name"] for each in yaml.safe_load_all(out)]
     assert {name.split("-")[1] for name in names} == {"1", "2"}
@@ -430,47 +429,47 @@ def test_export_to_map_uses_catalogues_and_names_writtenthat_it_leaves_out(folde
     ],
 )
 def test_export_refuses_options_that_do_not_fit(arguments: list[str], message: str) -> None:
-    code, out, err = run("export", "--to", *arguments)
+    code, out, err = run_policy("export", "--to", *arguments)
     assert (code, out) == (2, "")
     assert message in err
 
 
 def test_a_file_is_accepted_instead_of_a_folder(folder: Path) -> None:
     (folder / "other.yaml").write_text("this is no policy")
-    code, out, _ = run("check", folder / "p.yaml")
+    code, out, _ = run_policy("check", folder / "p.yaml")
     assert (code, out) == (0, "1 file: policies: 1 for validation. No problems.\n")
-    assert run("check", folder / "nothing.yaml")[0] == 2
+    assert run_policy("check", folder / "nothing.yaml")[0] == 2
 
 
 def test_rules_prints_the_rules_that_the_shipped_configuration_lacks(folder: Path) -> None:
-    assert run("rules", folder) == (0, "[]\n", "")
+    assert run_policy("rules", folder) == (0, "[]\n", "")
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [pods, secrets]"))
-    code, out, _ = run("rules", folder)
+    code, out, _ = run_policy("rules", folder)
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"], "scope": "*"}
     assert (code, yaml.safe_load(out)) == (0, [rule])
 
 
 def test_check_lists_the_resources_that_follow_writtenleaves_out(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services, secrets]"))
-    code, _, notes = run("check", folder)
+    code, _, notes = run_policy("check", folder)
     assert code == 0
     said = (
         "note: with validation.followPolicies: policy 'few-devices' matches CREATE of secrets: no rule is made for that"
     )
     assert said in notes
     (folder / "p.yaml").write_text(POLICY.replace("resources: [pods]", "resources: [services]"))
-    assert "followPolicies: policy" not in run("check", folder)[2]
+    assert "followPolicies: policy" not in run_policy("check", folder)[2]
 
 
 def test_rules_as_values_have_the_conditions_for_pods_without_claims() -> None:
     packs = Path(policies.__file__).parent / "packs"
-    code, out, notes = run("rules", packs / "privileged.yaml", "-o", "values")
+    code, out, notes = run_policy("rules", packs / "privileged.yaml", "-o", "values")
     values = yaml.safe_load(out)["validation"]
     assert (code, notes) == (0, "")
     assert [each["resources"] for each in values["extraRules"]] == [["pods/ephemeralcontainers"]]
     [condition] = values["podConditions"]
     assert condition.startswith("object.spec.?hostPID.orValue(false) || ")
-    _, _, notes = run("rules", packs / "privileged.yaml")
+    _, _, notes = run_policy("rules", packs / "privileged.yaml")
     assert notes == "note: policies that need pods without claims, which are not sent: 'privileged'. Use -o values.\n"
 
 
@@ -479,7 +478,7 @@ def test_check_reports_that_pods_without_claims_are_not_denied(folder: Path) -> 
     text = (packs / "host-devices.yaml").read_text()
     for action, told in (("Audit", "does not send. `neuron"), ("Deny", "does not send: such pods are not denied. ")):
         (folder / "p.yaml").write_text(text.replace("validationActions: [Audit]", f"validationActions: [{action}]"))
-        code, _, notes = run("check", folder)
+        code, _, notes = run_policy("check", folder)
         assert code == 0
         assert f"matches pods without claims, which the shipped ValidatingWebhookConfiguration {told}" in notes
 
@@ -489,7 +488,7 @@ def test_check_reports_that_older_files_are_read_as_v1(folder: Path) -> None:
     older = older.replace("kind: ValidatingPolicy", "kind: ValidatingAdmissionPolicy").partition("  tests:")[0]
     older = older.replace("neuron.devices", "object.spec.containers.size()")
     (folder / "p.yaml").write_text(older.replace("  validationActions: [Deny]\n", ""))
-    code, _, notes = run("check", folder)
+    code, _, notes = run_policy("check", folder)
     assert code == 0, notes
     assert f"note: {folder}/p.yaml: read as admissionregistration.k8s.io/v1" in notes
 
@@ -527,14 +526,14 @@ def changing(tmp_path: Path) -> Path:
 
 
 def test_check_of_policies_that_change_objects(changing: Path) -> None:
-    code, out, told = run("check", changing)
+    code, out, told = run_policy("check", changing)
     assert (code, out) == (0, "1 file: policies: 1 for changes. No problems.\n")
     assert told.count("policy 'label' never matches there: no resource is called 'Secrets'") == 1
     assert "and 'label' can change no others there: add the pods to the chart's mutation.extraRules" in told
 
 
 def test_test_prints_the_object_before_and_after(changing: Path) -> None:
-    code, out, _ = run("test", changing)
+    code, out, _ = run_policy("test", changing)
     assert code == 0
     assert (
         out
@@ -553,7 +552,7 @@ def test_test_prints_the_object_before_and_after(changing: Path) -> None:
 def test_explain_prints_the_operations_and_export_leaves_the_policy_to_its_file(changing: Path) -> None:
     pod = changing.with_name("pod.yaml")
     pod.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}")
-    code, out, _ = run("explain", "--policies", changing, "-f", pod)
+    code, out, _ = run_policy("explain", "--policies", changing, "-f", pod)
     assert (code, out) == (0, 'Pod a in default:\n  label: changes it\n      add /metadata/labels: {"team": "a"}\n')
-    code, out, told = run("export", changing, "--to", "vap")
+    code, out, told = run_policy("export", changing, "--to", "vap")
     assert (code, out, told) == (0, "", "label: not exported: apply its file, which is what the API server takes.\n")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from commands.cli.main import main
 from tests.support.fake_api import FakeApi
+from tests.support.invoking import invoke, printed
 from tests.support.rehearsing import Object, as_list, budget, driver_nodes, node, pods
 
 CLUSTER = [
@@ -30,17 +30,8 @@ PLURALS = {
 }
 
 
-def run(*arguments: str | Path, stdin: str | None = None) -> Result:
-    argv = [str(each) for each in arguments]
-    result = CliRunner(env={"KUBECONFIG": "/nowhere"}).invoke(main, argv, input=stdin)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def read(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+def run_without_cluster(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return invoke(*arguments, stdin=stdin, environment={"KUBECONFIG": "/nowhere"})
 
 
 @pytest.fixture
@@ -62,7 +53,7 @@ def put(api: FakeApi, *items: Object) -> None:
 
 class TestRehearse:
     def test_text_is_one_screen_with_steps_waits_and_fixes(self) -> None:
-        result = run("rehearse", "-f", "-", stdin=as_list(CLUSTER))
+        result = run_without_cluster("rehearse", "-f", "-", stdin=as_list(CLUSTER))
         assert result.exit_code == 1
         told = (
             "2 node groups (eks.amazonaws.com/nodegroup) with 2 nodes and 32 devices of the device plugin; 3 pods use"
@@ -74,12 +65,12 @@ class TestRehearse:
         assert len(result.stdout.splitlines()) < 50
 
     def test_details_have_every_pod(self) -> None:
-        result = run("rehearse", "-f", "-", "--details", stdin=as_list(CLUSTER))
+        result = run_without_cluster("rehearse", "-f", "-", "--details", stdin=as_list(CLUSTER))
         assert "  team-a/serve-0: n1 -> n2, converted" in result.stdout
         assert "  team-b/odd-0: n1 -> waits" in result.stdout
 
     def test_json_has_numbers_of_pods_and_reasons(self) -> None:
-        found = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(CLUSTER)))
+        found = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", stdin=as_list(CLUSTER)))
         assert [each["name"] for each in found["pods"]] == ["serve-0", "serve-1", "odd-0"]
         assert found["steps"][-1]["waiting"] == [
             {
@@ -93,25 +84,27 @@ class TestRehearse:
         assert (found["well"], found["allOrdersTried"], len(found["otherOrders"])) == (False, True, 1)
 
     def test_a_migration_in_which_nothing_waits_is_0(self) -> None:
-        result = run("rehearse", "-f", "-", stdin=as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1")]))
+        result = run_without_cluster(
+            "rehearse", "-f", "-", stdin=as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1")])
+        )
         assert result.exit_code == 0
         assert "Nothing waits at any time, and nothing is denied." in result.stdout
 
     def test_a_pod_that_waits_today_and_would_be_denied_is_1_as_in_a_report(self) -> None:
         odd = pods("odd", "", count=6, namespace="team-b")
         text = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *odd])
-        result = run("rehearse", "-f", "-", stdin=text)
-        reported = run("report", "-f", "-", "--families", "trn1", stdin=text)
+        result = run_without_cluster("rehearse", "-f", "-", stdin=text)
+        reported = run_without_cluster("report", "-f", "-", "--families", "trn1", stdin=text)
         assert (result.exit_code, reported.exit_code) == (1, 1)
         assert "1 pod that waits today is denied." in result.stdout
         assert "denied: 1 pod of ReplicaSet team-b/odd, at the end" in result.stdout
         waits = as_list([node("n1"), *driver_nodes("d"), *pods("serve", "n1"), *pods("x", "", nodeSelector={"a": "b"})])
-        assert run("rehearse", "-f", "-", stdin=waits).exit_code == 0
+        assert run_without_cluster("rehearse", "-f", "-", stdin=waits).exit_code == 0
 
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         for number, item in enumerate(CLUSTER):
             (tmp_path / f"{number}.json").write_text(json.dumps(item))
-        found = read(run("rehearse", tmp_path, "-o", "json"))
+        found = printed(run_without_cluster("rehearse", tmp_path, "-o", "json"))
         assert len(found["pods"]) == 3
 
     def test_yaml_and_json_give_the_same(self, tmp_path: Path) -> None:
@@ -119,25 +112,30 @@ class TestRehearse:
         busy["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100"}}
         objects = [*CLUSTER, *driver_nodes("d"), busy, budget("serve", maxUnavailable=1)]
         (tmp_path / "a.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
-        found = read(run("rehearse", tmp_path / "a.yaml", "-o", "json"))
-        assert found["steps"] == read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))["steps"]
+        found = printed(run_without_cluster("rehearse", tmp_path / "a.yaml", "-o", "json"))
+        assert (
+            found["steps"]
+            == printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))["steps"]
+        )
 
     def test_an_input_that_cannot_be_read_is_2(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("a: [")
         (tmp_path / "b.json").write_text(as_list(CLUSTER))
-        result = run("rehearse", tmp_path)
+        result = run_without_cluster("rehearse", tmp_path)
         assert result.exit_code == 2
         assert "Not complete, could not be" in result.stdout
 
     def test_spare_order_namespace_and_mode_change_the_play(self) -> None:
         text = as_list([node("n1"), *pods("a", "n1", "n1"), *pods("b", "n1", namespace="team-b")])
-        assert run("rehearse", "-f", "-", stdin=text).exit_code == 1
-        assert run("rehearse", "-f", "-", "--spare", "trn1.32xlarge=1", stdin=text).exit_code == 0
-        only = read(run("rehearse", "-f", "-", "-o", "json", "-n", "team-a", stdin=text))
+        assert run_without_cluster("rehearse", "-f", "-", stdin=text).exit_code == 1
+        assert run_without_cluster("rehearse", "-f", "-", "--spare", "trn1.32xlarge=1", stdin=text).exit_code == 0
+        only = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", "-n", "team-a", stdin=text))
         assert [each["cause"] for each in only["steps"][-1]["waiting"]] == ["no plugin node left"]
-        off = read(run("rehearse", "-f", "-", "-o", "json", "--mode", "off", stdin=text))
+        off = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", "--mode", "off", stdin=text))
         assert len(off["steps"][-1]["waiting"]) == 3
-        ordered = read(run("rehearse", "-f", "-", "-o", "json", "--order", "b,a", stdin=as_list(CLUSTER)))
+        ordered = printed(
+            run_without_cluster("rehearse", "-f", "-", "-o", "json", "--order", "b,a", stdin=as_list(CLUSTER))
+        )
         assert [each[-1] for each in ordered["order"]] == ["b", "a"]
 
     def test_policies_decide(self, tmp_path: Path) -> None:
@@ -146,7 +144,7 @@ class TestRehearse:
             "spec: {order: 1, match: {namespaces: [team-a]}, mode: 'off'}\n"
         )
         text = as_list([node("n1"), *pods("a", "n1")])
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--policies", tmp_path, stdin=text))
+        found = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", "--policies", tmp_path, stdin=text))
         assert [each["cause"] for each in found["steps"][-1]["waiting"]] == ["no plugin node left"]
 
     @pytest.mark.parametrize(
@@ -162,15 +160,15 @@ class TestRehearse:
         ],
     )
     def test_a_wrong_flag_is_told(self, arguments: list[str], message: str) -> None:
-        result = run("rehearse", "-f", "-", *arguments, stdin=as_list(CLUSTER))
+        result = run_without_cluster("rehearse", "-f", "-", *arguments, stdin=as_list(CLUSTER))
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
     def test_a_cluster_is_read_and_not_changed(self, api: FakeApi, tmp_path: Path) -> None:
         put(api, *CLUSTER, *driver_nodes("d"), budget("serve", maxUnavailable=1))
         kubeconfig = api.kubeconfig(tmp_path)
-        live = read(run("rehearse", f"--kubeconfig={kubeconfig}", "-o", "json"))
+        live = printed(run_without_cluster("rehearse", f"--kubeconfig={kubeconfig}", "-o", "json"))
         objects = [*CLUSTER, *driver_nodes("d"), budget("serve", maxUnavailable=1)]
-        file = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
+        file = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
         assert live["problems"] == []
         assert live["steps"] == file["steps"]
         assert {seen.verb for plural in PLURALS.values() for seen in api.calls("list", plural)} <= {"list"}
@@ -179,11 +177,11 @@ class TestRehearse:
     def test_what_may_not_be_read_is_told(self, api: FakeApi, tmp_path: Path) -> None:
         put(api, *CLUSTER)
         api.forbid("list", "poddisruptionbudgets", "policy")
-        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        result = run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
         assert result.exit_code == 2
         assert "as if there were no PodDisruptionBudgets" in " ".join(result.stdout.split())
         api.forbid("list", "nodes")
-        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        result = run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}")
         assert (result.exit_code, result.stdout) == (2, "")
 
 
@@ -228,7 +226,7 @@ POOLED = [
 
 class TestPool:
     def test_a_pool_is_played_as_if_it_had_more_nodes_with_the_driver(self) -> None:
-        result = run("rehearse", "-f", "-", "--pool", "dra=1", stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "--pool", "dra=1", stdin=as_list(POOLED))
         told = " ".join(result.stdout.split())
         assert result.exit_code == 0, result.output
         assert (
@@ -236,11 +234,15 @@ class TestPool:
             " a static pool (`replicas`)."
         ) in told
         assert "Which topology.kubernetes.io/zone the assumed nodes of NodePool dra have: no pod that selects" in told
-        assert run("rehearse", "-f", "-", stdin=as_list(POOLED)).exit_code == 1
+        assert run_without_cluster("rehearse", "-f", "-", stdin=as_list(POOLED)).exit_code == 1
 
     def test_nodes_of_a_pool_on_the_plugin_join_with_the_plugin_and_move_with_it(self) -> None:
         two = node("n2", "b")
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=3", stdin=as_list([*POOLED, two])))
+        found = printed(
+            run_without_cluster(
+                "rehearse", "-f", "-", "-o", "json", "--pool", "static=3", stdin=as_list([*POOLED, two])
+            )
+        )
         added = ["static-assumed-1", "static-assumed-2"]
         assert found["groups"][1] == {
             "name": "karpenter.sh/nodepool=static",
@@ -272,7 +274,9 @@ class TestPool:
         pool["spec"]["template"]["spec"]["taints"] = [{"key": "only", "effect": "NoSchedule"}]
         [held] = pods("held", "p", count=16, namespace="team-b")
         objects = [*nodes, pool, node("p", "b"), pod, held]
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "static=2", stdin=as_list(objects)))
+        found = printed(
+            run_without_cluster("rehearse", "-f", "-", "-o", "json", "--pool", "static=2", stdin=as_list(objects))
+        )
         [step] = found["steps"]
         # The taint keeps team-b off the new node, the labels of the pool and of its nodes let team-a onto it.
         assert [(each["pod"], each["to"]) for each in step["moves"]] == [(0, "d"), (1, "static-assumed-1")]
@@ -284,14 +288,16 @@ class TestPool:
             *pods("serve", "n1", nodeSelector={"karpenter.sh/nodepool": "dra"}),
             node_pool("dra", TRN1, labels={"neuron.aws.com/driver": "dra"}),
         ]
-        today = read(run("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
+        today = printed(run_without_cluster("rehearse", "-f", "-", "-o", "json", stdin=as_list(objects)))
         assert [each["cause"] for each in today["steps"][-1]["waiting"]] == ["no plugin node left"]
-        found = read(run("rehearse", "-f", "-", "-o", "json", "--pool", "dra=2", stdin=as_list(objects)))
+        found = printed(
+            run_without_cluster("rehearse", "-f", "-", "-o", "json", "--pool", "dra=2", stdin=as_list(objects))
+        )
         assert [(each["to"], each["converted"]) for each in found["steps"][-1]["moves"]] == [("dra-assumed-1", True)]
         assert found["well"]
 
     def test_the_page_tells_and_draws_the_assumed_nodes(self) -> None:
-        result = run("rehearse", "-f", "-", "-o", "html", "--pool", "dra=1", stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "-o", "html", "--pool", "dra=1", stdin=as_list(POOLED))
         assert "<li>Assumed (--pool): NodePool dra has 1 node of trn1.32xlarge, 1 more than it has" in result.stdout
         assert '["dra-assumed-1","karpenter.sh/nodepool=dra","trn1.32xlarge","driver"' in result.stdout
 
@@ -299,13 +305,13 @@ class TestPool:
         api.kinds = [*api.kinds, ("karpenter.sh", "v1", "NodePool", "nodepools", False)]
         put(api, *POOLED)
         argv = ("--pool", "dra=1", "-o", "json")
-        live = read(run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv))
-        file = read(run("rehearse", "-f", "-", *argv, stdin=as_list(POOLED)))
+        live = printed(run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv))
+        file = printed(run_without_cluster("rehearse", "-f", "-", *argv, stdin=as_list(POOLED)))
         assert live["problems"] == []
         assert (live["steps"], live["pools"]) == (file["steps"], file["pools"])
         assert live["well"]
         api.forbid("list", "nodepools", "karpenter.sh")
-        result = run("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv)
+        result = run_without_cluster("rehearse", f"--kubeconfig={api.kubeconfig(tmp_path)}", *argv)
         assert result.exit_code == 2
         assert "there is no NodePool 'dra': none is known (" in result.stderr
 
@@ -327,14 +333,14 @@ class TestPool:
         ],
     )
     def test_a_pool_that_cannot_be_assumed_is_told(self, pool: str, message: str) -> None:
-        result = run("rehearse", "-f", "-", "--pool", pool, stdin=as_list(POOLED))
+        result = run_without_cluster("rehearse", "-f", "-", "--pool", pool, stdin=as_list(POOLED))
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
 class TestFit:
     def test_count_and_type_on_the_cluster_of_files(self) -> None:
         text = as_list([*driver_nodes("d"), node("n1"), *pods("x", "n1", count=16)])
-        result = run("fit", "--count", "8", "--type", "trn1", "-f", "-", stdin=text)
+        result = run_without_cluster("fit", "--count", "8", "--type", "trn1", "-f", "-", stdin=text)
         assert result.exit_code == 0
         assert "now: on d (devices 0-7)" in result.stdout
         assert "2 such pods at the same time" in " ".join(result.stdout.split())
@@ -342,8 +348,8 @@ class TestFit:
 
     def test_json(self) -> None:
         text = as_list([node("n1"), *pods("x", "n1", count=16)])
-        result = run("fit", "--count", "8", "-f", "-", "-o", "json", stdin=text)
-        found = read(result)
+        result = run_without_cluster("fit", "--count", "8", "-f", "-", "-o", "json", stdin=text)
+        found = printed(result)
         assert result.exit_code == 1
         assert (found["fits"], found["driver"]["why"]["cause"]) == (False, "no driver node yet")
         assert found["plugin"]["afterEnd"] == [{"node": "n1", "pods": ["team-a/x-0"]}]
@@ -353,7 +359,7 @@ class TestFit:
         [pod] = pods("x", "", kind="")
         del pod["metadata"]["uid"], pod["status"]
         (tmp_path / "pod.json").write_text(json.dumps(pod))
-        result = run("fit", "-f", tmp_path / "pod.json", f"--kubeconfig={api.kubeconfig(tmp_path)}")
+        result = run_without_cluster("fit", "-f", tmp_path / "pod.json", f"--kubeconfig={api.kubeconfig(tmp_path)}")
         assert (result.exit_code, "now: on d" in result.stdout) == (0, True), result.output
 
     @pytest.mark.parametrize(
@@ -366,5 +372,5 @@ class TestFit:
         ],
     )
     def test_a_wrong_use_is_told(self, arguments: list[str], stdin: str | None, message: str) -> None:
-        result = run("fit", *arguments, stdin=stdin)
+        result = run_without_cluster("fit", *arguments, stdin=stdin)
         assert (result.exit_code, message in result.stderr) == (2, True), result.output

@@ -8,9 +8,9 @@ from typing import Any
 import helm_python as helm
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 from tests.support.trainium import ENVIRONMENT
 
 POD = """\
@@ -29,10 +29,10 @@ spec:
 
 
 def convert(*arguments: str, stdin: str = "", **environment: str) -> Result:
-    return CliRunner().invoke(main, ["convert", *arguments], input=stdin, env={**ENVIRONMENT, **environment})
+    return invoke("convert", *arguments, stdin=stdin, environment={**ENVIRONMENT, **environment})
 
 
-def objects(text: str) -> list[dict[str, Any]]:
+def documents_of(text: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(text) if each]
 
 
@@ -56,7 +56,7 @@ def overlay(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="needs kustomize or kubectl")
 def test_the_flag_k_builds_with_kustomize_and_converts(overlay: Path) -> None:
     done = convert("-k", str(overlay), "--families", "trn2")
-    template, pod = objects(done.stdout)
+    template, pod = documents_of(done.stdout)
     assert template["metadata"]["name"].startswith("neuron-4-")
     assert pod["metadata"]["name"] == "prod-train"
     claims = pod["spec"]["resourceClaims"]
@@ -94,7 +94,7 @@ def test_a_folder_that_another_program_builds_is_to_be_rendered_first(
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: a\nversion: 0.1.0\n")
     (chart / "templates/pod.yaml").write_text("{{ .Values.pod }}\n")
     (tmp_path / "plain.yaml").write_text(POD.format(count=4))
-    done = CliRunner().invoke(main, [command, "-f", str(tmp_path), "--families", "trn2"], env=ENVIRONMENT)
+    done = invoke(command, "-f", tmp_path, "--families", "trn2", environment=ENVIRONMENT)
     assert [line for line in sorted(done.stderr.splitlines()) if "render" in line] == [
         f"{chart}/Chart.yaml: it is a Helm chart: render it first. Use helm template '{chart}' | neuron-dra {command}"
         " -f -.",
@@ -119,7 +119,7 @@ def test_a_folder_that_another_program_builds_is_to_be_rendered_first(
 )
 def test_the_flag_k_builds_with_kustomize_for_all_commands_on_manifests(command: str, said: str, overlay: Path) -> None:
     (overlay / "more.yaml").write_text((overlay / "more.yaml").read_text().replace("neuron: 4", "neuron: 7"))
-    done = CliRunner().invoke(main, [command, "-k", str(overlay), "--families", "trn2"], env=ENVIRONMENT)
+    done = invoke(command, "-k", overlay, "--families", "trn2", environment=ENVIRONMENT)
     assert said.format(folder=overlay) in done.stdout
     assert done.exit_code == 1
 
@@ -151,7 +151,7 @@ def test_a_post_renderer_converts_what_helm_rendered(tmp_path: Path) -> None:
     text = rendered(tmp_path)
     done = convert("--post-renderer", "--families", "trn2", "-n", "team-a", stdin=text)
     assert done.exit_code == 0
-    found = {each["kind"]: each for each in objects(done.stdout)}
+    found = {each["kind"]: each for each in documents_of(done.stdout)}
     assert set(found) == {"ConfigMap", "ResourceClaimTemplate", "Pod"}
     name = found["ResourceClaimTemplate"]["metadata"]["name"]
     assert found["Pod"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == name

@@ -5,17 +5,16 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from commands.cli import main as cli
 from tests.commands.report.test_render import Page
 from tests.commands.report.test_shadow import line
 from tests.policies.policy_files import policy
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi
+from tests.support.invoking import invoke, printed
 from tests.support.reports import deployment, owned, running
 from tests.support.timing import assert_below
 from tests.support.trainium import ENVIRONMENT
@@ -51,45 +50,36 @@ spec:
 """
 
 
-def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
-    argv = [str(each) for each in ("report", *arguments)]
-    result = CliRunner(env={**ENVIRONMENT, "KUBECONFIG": "/nowhere"}).invoke(cli.main, argv, input=stdin)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def read(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+def run_report(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    return invoke("report", *arguments, stdin=stdin, environment={**ENVIRONMENT, "KUBECONFIG": "/nowhere"})
 
 
 class TestFiles:
     def test_files_give_a_text_report_and_an_exit_code(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT)
-        result = run("-f", tmp_path)
+        result = run_report("-f", tmp_path)
         assert result.exit_code == 1
         assert "1 workload with 2 pods: 1 is refused." in result.stdout
-        assert run("-f", "-", stdin=DEPLOYMENT.replace("7", "8")).exit_code == 0
+        assert run_report("-f", "-", stdin=DEPLOYMENT.replace("7", "8")).exit_code == 0
 
     def test_an_object_that_is_left_out_is_an_error(self) -> None:
-        left_out = run("-f", "-", stdin=DEPLOYMENT.replace("  name: train", "  name: train\n  labels: [a]"))
+        left_out = run_report("-f", "-", stdin=DEPLOYMENT.replace("  name: train", "  name: train\n  labels: [a]"))
         assert "Not complete" in left_out.stdout
         assert left_out.exit_code == 2
 
     def test_a_number_of_pods_that_is_none_leaves_nothing_out(self) -> None:
-        result = run("-f", "-", "-o", "json", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: many"))
-        assert [each["code"] for each in read(result)["workloads"][0]["obstacles"]] == ["NEU105"]
+        result = run_report("-f", "-", "-o", "json", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: many"))
+        assert [each["code"] for each in printed(result)["workloads"][0]["obstacles"]] == ["NEU105"]
 
     @pytest.mark.parametrize("output", ["html", "markdown", "json", "sarif"])
     def test_every_output_format_is_written(self, output: str) -> None:
-        result = run("-f", "-", "-o", output, stdin=DEPLOYMENT)
+        result = run_report("-f", "-", "-o", output, stdin=DEPLOYMENT)
         assert result.exit_code == 1
         assert "NEU105" in result.stdout
 
     def test_sarif_has_the_line_of_the_field(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT)
-        [found] = read(run("-f", tmp_path, "-o", "sarif"))["runs"][0]["results"]
+        [found] = printed(run_report("-f", tmp_path, "-o", "sarif"))["runs"][0]["results"]
         physical = found["locations"][0]["physicalLocation"]
         assert physical["region"]["startLine"] == 1 + DEPLOYMENT.splitlines().index(
             "            aws.amazon.com/neuron: 7"
@@ -97,7 +87,7 @@ class TestFiles:
 
     def test_json_has_the_line_of_the_object(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT)
-        [found] = read(run("-f", tmp_path, "-o", "json"))["workloads"]
+        [found] = printed(run_report("-f", tmp_path, "-o", "json"))["workloads"]
         assert (found["file"], found["line"]) == (str(tmp_path / "a.yaml"), 6)
 
     @pytest.mark.parametrize("kind", ["List", "DeploymentList"])
@@ -109,13 +99,13 @@ class TestFiles:
             for item in items:
                 del item["kind"], item["apiVersion"]
         text = json.dumps({"apiVersion": version, "kind": kind, "items": items, "metadata": {"resourceVersion": ""}})
-        found = read(run("-f", "-", "-o", "json", stdin=text))["workloads"]
+        found = printed(run_report("-f", "-", "-o", "json", stdin=text))["workloads"]
         assert [(each["kind"], each["name"]) for each in found] == [("Deployment", "a"), ("Deployment", "b")]
 
     def test_json_is_read_like_yaml(self) -> None:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [deployment("a"), running("b")]})
-        fast = read(run("-f", "-", "-o", "json", stdin=text))
-        slow = read(run("-f", "-", "-o", "json", stdin=f"# YAML\n{text}"))
+        fast = printed(run_report("-f", "-", "-o", "json", stdin=text))
+        slow = printed(run_report("-f", "-", "-o", "json", stdin=f"# YAML\n{text}"))
         for found in (fast, slow):
             for each in found["workloads"]:
                 each.pop("line")
@@ -124,14 +114,14 @@ class TestFiles:
 
     def test_several_json_objects_in_one_file(self) -> None:
         text = json.dumps(deployment("a")) + "\n" + json.dumps(deployment("b"))
-        assert len(read(run("-f", "-", "-o", "json", stdin=text))["workloads"]) == 2
+        assert len(printed(run_report("-f", "-", "-o", "json", stdin=text))["workloads"]) == 2
 
     def test_namespace_annotations_in_other_files_apply(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(DEPLOYMENT.partition("---\n")[2])
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
         namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
         (tmp_path / "b.json").write_text(json.dumps(namespace))
-        [found] = read(run("-f", tmp_path, "-o", "json"))["workloads"]
+        [found] = printed(run_report("-f", tmp_path, "-o", "json"))["workloads"]
         assert found["fate"] == "stays"
 
     def test_the_objects_in_an_app_wrapper_are_workloads_of_its_namespace(self) -> None:
@@ -143,13 +133,13 @@ class TestFiles:
             "metadata": {"name": "outer", "namespace": "team-b"},
             "spec": {"components": [{"template": inner}]},
         }
-        [found] = read(run("-f", "-", "-o", "json", stdin=json.dumps(wrapper)))["workloads"]
+        [found] = printed(run_report("-f", "-", "-o", "json", stdin=json.dumps(wrapper)))["workloads"]
         assert (found["kind"], found["namespace"], found["name"]) == ("Deployment", "team-b", "inner")
 
     def test_unreadable_files_are_reported(self, tmp_path: Path) -> None:
         (tmp_path / "good.yaml").write_text(DEPLOYMENT)
         (tmp_path / "bad.yaml").write_text("a: [")
-        result = run("-f", tmp_path, "-f", tmp_path / "missing.yaml")
+        result = run_report("-f", tmp_path, "-f", tmp_path / "missing.yaml")
         assert result.exit_code == 2
         assert "bad.yaml:1:" in result.stderr
         assert "missing.yaml: No such file or directory." in result.stderr
@@ -157,8 +147,8 @@ class TestFiles:
 
     def test_policies_are_audited(self, tmp_path: Path) -> None:
         (tmp_path / "few.yaml").write_text(policy('validations: [{expression: "neuron.devices <= 2"}]'))
-        result = run("-f", "-", "-o", "json", "--policies", tmp_path, stdin=DEPLOYMENT.replace("7", "4"))
-        assert read(result)["audit"]["summary"]["fail"] == 1
+        result = run_report("-f", "-", "-o", "json", "--policies", tmp_path, stdin=DEPLOYMENT.replace("7", "4"))
+        assert printed(result)["audit"]["summary"]["fail"] == 1
         assert result.exit_code == 1
 
     def test_several_clusters_need_names_and_files_are_one(self) -> None:
@@ -168,16 +158,16 @@ class TestFiles:
             (("--cluster", "east=x", "-f", "y"), "files of one cluster: give each of several as --cluster"),
             (("--cluster", "east=x", "-n", "team-a"), "-f, -k and --cluster read files; --kubeconfig"),
         ):
-            result = run(*arguments)
+            result = run_report(*arguments)
             assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
     def test_files_and_a_cluster_exclude_each_other(self) -> None:
         for option in ("--kubeconfig=x", "--context=x", "--namespace=x", "--write-policy-reports"):
-            result = run("-f", "-", option, stdin="")
+            result = run_report("-f", "-", option, stdin="")
             assert (result.exit_code, "-f, -k and --cluster read files" in result.stderr) == (2, True)
 
     def test_writing_needs_policies(self, tmp_path: Path) -> None:
-        assert "needs --policies" in run("--write-policy-reports", "--kubeconfig", tmp_path / "x").stderr
+        assert "needs --policies" in run_report("--write-policy-reports", "--kubeconfig", tmp_path / "x").stderr
 
 
 class TestSeveral:
@@ -191,7 +181,7 @@ class TestSeveral:
         return [f"--cluster={name}={tmp_path / path}" for name, path in paths.items()]
 
     def test_text_has_a_table_of_clusters_and_then_each(self, dumps: list[str]) -> None:
-        result = run(*dumps)
+        result = run_report(*dumps)
         assert result.exit_code == 2, "north cannot be read"
         first, second = result.stdout.index("Neuron workloads of 3 clusters"), result.stdout.index("\nClusters\n")
         parts = [result.stdout.index(f"\nNeuron workloads of {name} (") for name in ("east", "west", "north")]
@@ -205,33 +195,33 @@ class TestSeveral:
 
     def test_the_exit_code_is_that_of_the_worst_cluster(self, dumps: list[str]) -> None:
         east, west, _ = dumps
-        assert run(east, west).exit_code == 1
-        assert run(west, west.replace("west=", "copy=")).exit_code == 0
+        assert run_report(east, west).exit_code == 1
+        assert run_report(west, west.replace("west=", "copy=")).exit_code == 0
 
     def test_files_of_one_name_are_one_cluster(self, dumps: list[str], tmp_path: Path) -> None:
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team-a"}}
         namespace["metadata"] |= {"annotations": {"neuron.aws.com/convert": "off"}}  # type: ignore[operator]
         (tmp_path / "more.json").write_text(json.dumps(namespace))
-        found = read(run(*dumps[:2], f"--cluster=west={tmp_path / 'more.json'}", "-o", "json"))["clusters"]
+        found = printed(run_report(*dumps[:2], f"--cluster=west={tmp_path / 'more.json'}", "-o", "json"))["clusters"]
         assert [(each["cluster"], each["workloads"][0]["fate"]) for each in found] == [
             ("east", "refused"),
             ("west", "stays"),
         ]
 
     def test_json_has_a_list_only_of_several(self, dumps: list[str], tmp_path: Path) -> None:
-        several = read(run(*dumps, "-o", "json"))
+        several = printed(run_report(*dumps, "-o", "json"))
         assert [*several] == ["clusters"]
         assert [each["cluster"] for each in several["clusters"]] == ["east", "west", "north"]
         assert [len(each["problems"]) for each in several["clusters"]] == [0, 0, 1]
-        alone = read(run(dumps[0], "-o", "json"))
-        assert alone | {"made": ""} == read(run("-f", tmp_path / "east.yaml", "-o", "json")) | {"made": ""}
+        alone = printed(run_report(dumps[0], "-o", "json"))
+        assert alone | {"made": ""} == printed(run_report("-f", tmp_path / "east.yaml", "-o", "json")) | {"made": ""}
         [of_east, *_] = several["clusters"]
         assert {key: of_east[key] for key in alone if key not in ("made", "origin")} == {
             key: alone[key] for key in alone if key not in ("made", "origin")
         }
 
     def test_a_page_has_each_id_once_and_one_menu(self, dumps: list[str]) -> None:
-        page = Page(run(*dumps, "-o", "html").stdout)
+        page = Page(run_report(*dumps, "-o", "html").stdout)
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(ids) == len(set(ids))
         targets = {str(attributes["href"])[1:] for tag, attributes in page.elements if tag == "a"}
@@ -240,13 +230,13 @@ class TestSeveral:
         assert [tag for tag, _ in page.elements if tag in ("h1", "h2")] == ["h1", *["h2"] * 5], "clusters, 3, codes"
 
     def test_markdown_is_one_document(self, dumps: list[str]) -> None:
-        lines = run(*dumps, "-o", "markdown").stdout.splitlines()
+        lines = run_report(*dumps, "-o", "markdown").stdout.splitlines()
         assert [line for line in lines if line.startswith("# ")] == ["# Neuron workloads of 3 clusters"]
         parts = [line.split()[4] for line in lines if line.startswith("## Neuron workloads of ")]
         assert parts == ["east", "west", "north"]
 
     def test_sarif_has_a_run_for_each(self, dumps: list[str]) -> None:
-        log = read(run(*dumps, "-o", "sarif"))
+        log = printed(run_report(*dumps, "-o", "sarif"))
         assert [(each["automationDetails"]["id"], len(each["results"])) for each in log["runs"]] == [
             ("east/", 1),
             ("west/", 0),
@@ -255,8 +245,8 @@ class TestSeveral:
 
     def test_names_of_clusters_are_no_markup(self, dumps: list[str]) -> None:
         hostile = [each.replace("=west=", "=<script>|=", 1) for each in dumps]
-        assert "<script>|" not in run(*hostile, "-o", "html").stdout
-        assert "<script>|" not in run(*hostile, "-o", "markdown").stdout
+        assert "<script>|" not in run_report(*hostile, "-o", "html").stdout
+        assert "<script>|" not in run_report(*hostile, "-o", "markdown").stdout
 
 
 @pytest.mark.anyio
@@ -268,7 +258,7 @@ class TestCluster:
             yield api
 
     async def run(self, api: FakeApi, tmp_path: Path, *arguments: str | Path) -> Result:
-        return await asyncio.to_thread(run, "--kubeconfig", api.kubeconfig(tmp_path), *arguments)
+        return await asyncio.to_thread(run_report, "--kubeconfig", api.kubeconfig(tmp_path), *arguments)
 
     def fill(self, api: FakeApi) -> None:
         """Two nodes of the device plugin, one of the driver; a Deployment with two pods, and one of another kind."""
@@ -293,7 +283,7 @@ class TestCluster:
         self.fill(api)
         result = await self.run(api, tmp_path, "-o", "json")
         assert result.exit_code == 1, result.stderr
-        found = read(result)
+        found = printed(result)
         assert found["nodes"] == {
             "plugin": {"node-1": 16, "node-2": 16},
             "driver": {"node-3": 16},
@@ -328,10 +318,10 @@ class TestCluster:
             (tmp_path / "dump.yaml").write_text(DEPLOYMENT)
             contexts = [f"--context={name}" for name in (*urls, "south")]
             options = ("--kubeconfig", tmp_path / "several", *contexts, f"--cluster=dump={tmp_path / 'dump.yaml'}")
-            shown = await asyncio.to_thread(run, *options, "-o", "json")
-            text = await asyncio.to_thread(run, *options)
+            shown = await asyncio.to_thread(run_report, *options, "-o", "json")
+            text = await asyncio.to_thread(run_report, *options)
         assert (shown.exit_code, text.exit_code) == (2, 2)
-        found = {each["cluster"]: each for each in read(shown)["clusters"]}
+        found = {each["cluster"]: each for each in printed(shown)["clusters"]}
         assert [*found] == ["east", "west", "north", "south", "dump"]
         assert (found["east"]["origin"], found["east"]["problems"]) == (f"east ({api.url})", [])
         assert [each["name"] for each in found["east"]["workloads"]] == ["train", "big"]
@@ -369,7 +359,7 @@ class TestCluster:
         mapping = f"resources: {{deviceClassMappings: [{{name: q/neuron, deviceClassNames: [{classes}]}}]}}"
         metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
         api.put("configmaps", {"metadata": metadata, "data": {"controller_manager_config.yaml": mapping}})
-        found = read(await self.run(api, tmp_path, "-o", "json"))
+        found = printed(await self.run(api, tmp_path, "-o", "json"))
         (workload,) = found["workloads"]
         assert [each["code"] for each in workload["obstacles"] if each["code"] == "NEU232"] == codes
         told = [each for each in found["notes"] if each.startswith("Kueue has no mapping for neuron.aws.com: ")]
@@ -377,14 +367,14 @@ class TestCluster:
 
     async def test_one_namespace_of_a_cluster_gives_a_report(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
-        found = read(await self.run(api, tmp_path, "-n", "team-b", "-o", "json"))
+        found = printed(await self.run(api, tmp_path, "-n", "team-b", "-o", "json"))
         assert [each["name"] for each in found["workloads"]] == ["big"]
         assert found["origin"].endswith(" in namespace team-b")
 
     async def test_long_lists_are_read_page_by_page(self, api: FakeApi, tmp_path: Path) -> None:
         for at in range(1100):
             api.put("deployments", deployment(f"train-{at:04}"))
-        assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 1100
+        assert len(printed(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 1100
         assert len(api.calls("continue", "deployments")) == 2
 
     async def test_a_list_that_expires_begins_again_without_counting_twice(self, api: FakeApi, tmp_path: Path) -> None:
@@ -393,7 +383,7 @@ class TestCluster:
         for at in range(600):
             api.put("pods", running(f"train-{at:04}"))
         api.fault("continue", "pods", answer(410, "Expired", "the continue parameter is too old"))
-        assert len(read(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 600
+        assert len(printed(await self.run(api, tmp_path, "-o", "json"))["workloads"]) == 600
 
     async def test_logs_and_events_of_the_webhook_are_read(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
@@ -402,7 +392,7 @@ class TestCluster:
         api.logs["neuron-dra", "neuron-dra-0"] = (line() + b"\n" + line()).decode()
         event = {"metadata": {"name": "e", "namespace": "team-a"}, "note": "NEU105: seven"}
         api.put("events", {**event, "regarding": {"kind": "ReplicaSet", "name": "old"}})
-        found = read(await self.run(api, tmp_path, "-o", "json"))["shadow"]
+        found = printed(await self.run(api, tmp_path, "-o", "json"))["shadow"]
         assert [(each["pods"], each["outcome"], each["count"]) for each in found] == [
             ("Deployment train", "would-be-converted", 2),
             ("ReplicaSet old", "denied", 1),
@@ -410,7 +400,7 @@ class TestCluster:
         [seen] = api.calls("list", "events")
         assert seen.query["fieldSelector"] == ("reason=ConversionRefused,reportingController=neuron.aws.com/webhook")
         without = await self.run(api, tmp_path, "-o", "json", "--no-webhook-records")
-        assert read(without)["shadow"] == []
+        assert printed(without)["shadow"] == []
 
     async def test_a_missing_permission_is_reported_with_the_rule(self, api: FakeApi, tmp_path: Path) -> None:
         self.fill(api)
@@ -427,7 +417,7 @@ class TestCluster:
         async with FakeApi().serve() as gone:
             path = gone.kubeconfig(tmp_path)
         started = time.monotonic()
-        result = await asyncio.to_thread(run, "--kubeconfig", path)
+        result = await asyncio.to_thread(run_report, "--kubeconfig", path)
         assert result.exit_code == 2
         assert result.stderr.startswith("Error: cannot connect to")
         assert_below(time.monotonic() - started, 15, "the caches of the webhook would retry for 30 s")

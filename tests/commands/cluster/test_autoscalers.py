@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from commands.explain.cluster_view import live_manifest
-from conversion.findings.resized_pods import workloads_of
+from commands.explain.reads import live_manifest
+from conversion.findings.obstacles import workloads_of
 from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
-from tests.support.explaining import explained, live, pod
+from tests.support.explaining import explained, legacy_pod, live
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def test_explain_warns_of_a_pod_whose_deployment_is_resized() -> None:
     scaler = live_manifest(SCALER, resource, "VerticalPodAutoscaler")
     cluster = EmulatedCluster()
     cluster.node("a")
-    found = pod(namespace="team-a")
+    found = legacy_pod(namespace="team-a")
     found["metadata"] |= {
         "labels": {"pod-template-hash": "7d9"},
         "ownerReferences": [{"kind": "ReplicaSet", "name": "serve-7d9", "controller": True}],

@@ -3,44 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 
 from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 from runtime.api_errors import StatusError, UnreachableError
+from tests.support.answers import PreparedAnswers
 from tests.support.clocks import Clock
 
 pytestmark = pytest.mark.anyio
-
-
-class Server:
-    """An API server with prepared answers; the last one repeats."""
-
-    def __init__(self, *answers: bytes | Exception) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, str, Mapping[str, str] | None, Any]] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        timeout: float,  # noqa: ASYNC109, ARG002 - the port's signature
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        self.asked.append((method, path, query, body))
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def stream(self, path: str, *, query: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:  # noqa: ARG002
-        raise AssertionError("the probe does not watch")
 
 
 CONVERTED = {
@@ -56,10 +29,12 @@ TOO_EARLY = StatusError(403, 'error looking up service account default/default: 
 
 
 async def test_the_probe_is_a_dry_run_that_every_mode_converts() -> None:
-    server = Server(GOOD)
+    server = PreparedAnswers(GOOD)
     assert await attempt(server, "team") == ProbeResult(True, "neuron-1-ab")
-    [(method, path, query, body)] = server.asked
-    assert (method, path, query) == ("POST", "/api/v1/namespaces/team/pods", {"dryRun": "All"})
+    assert server.asked == [("POST", "/api/v1/namespaces/team/pods")]
+    [members] = server.members
+    assert members["query"] == {"dryRun": "All"}
+    body = members["body"]
     assert body["metadata"]["annotations"] == {"neuron.aws.com/convert": "convert"}
     assert body["spec"]["containers"][0]["resources"] == {"limits": {"aws.amazon.com/neuron": "1"}}
 
@@ -82,26 +57,26 @@ async def test_the_probe_is_a_dry_run_that_every_mode_converts() -> None:
     ids=["untouched", "no-endpoints", "new-namespace", "forbidden", "unreachable", "html", "list"],
 )
 async def test_a_failed_probe_reports_the_reason(answer: bytes | Exception, message: str, passing: bool) -> None:
-    outcome = await attempt(Server(answer), "team")
+    outcome = await attempt(PreparedAnswers(answer), "team")
     assert (outcome.converted, outcome.passing) == (False, passing)
     assert message in outcome.message
 
 
 async def test_a_webhook_that_is_just_starting_is_waited_for() -> None:
-    server, clock = Server(NOBODY, UNTOUCHED, GOOD), Clock()
+    server, clock = PreparedAnswers(NOBODY, UNTOUCHED, GOOD), Clock()
     assert (await probe(server, "team", 30, clock=clock, sleep=clock.sleep)).converted
     assert (len(server.asked), clock.now) == (3, 2 * PAUSE)
 
 
 async def test_the_last_reason_is_reported_after_the_time_out() -> None:
-    server, clock = Server(UNTOUCHED, NOBODY), Clock()
+    server, clock = PreparedAnswers(UNTOUCHED, NOBODY), Clock()
     outcome = await probe(server, "team", 3 * PAUSE, clock=clock, sleep=clock.sleep)
     assert "no endpoints" in outcome.message
     assert (len(server.asked), clock.now) == (4, 3 * PAUSE)
 
 
 async def test_a_permanent_failure_is_reported_at_once() -> None:
-    server, clock = Server(FORBIDDEN), Clock()
+    server, clock = PreparedAnswers(FORBIDDEN), Clock()
     await probe(server, "team", 30, clock=clock, sleep=clock.sleep)
     assert (len(server.asked), clock.now) == (1, 0)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from commands.cordon.evictions import users
 from commands.cordon.targets import (
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -16,6 +15,7 @@ from commands.cordon.targets import (
     parse,
     rules,
     taint,
+    users,
 )
 from commands.devices.device_map import build
 from neuron import names

@@ -15,7 +15,7 @@ from commands.devices.allocator_inputs import (
     read_demand,
     result_of,
 )
-from commands.explain.verdicts import Block
+from commands.explain.explanation import Block
 from neuron import names
 from neuron.allocator.search import AllocatorDevice, AllocatorResult
 from neuron.api import stored_claims
@@ -27,7 +27,7 @@ from neuron.api.stored_claims import read_stored_claim
 from neuron.api.taints import Taint
 from neuron.hardware.device_shapes import Version
 from tests.support.emulated import SICK, EmulatedCluster
-from tests.support.explaining import explained, live, pod
+from tests.support.explaining import explained, legacy_pod, live
 
 REQUEST = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
 
@@ -160,7 +160,7 @@ def test_the_verdict_is_correct_for_any_devices_in_use(held: set[int], sick: set
     cluster.node("a", taints=dict.fromkeys(sick, SICK))
     for index in held:
         cluster.claim(f"c{index}", "a", [index])
-    [found] = explained(pod({names.RESOURCE_NEURON: count}), cluster=live(cluster))
+    [found] = explained(legacy_pod({names.RESOURCE_NEURON: count}), cluster=live(cluster))
     assert found.nodes is not None
     [verdict] = found.nodes
     size = int(count)
@@ -193,7 +193,7 @@ def test_a_reason_counts_fewer_free_devices_than_the_pod_needs_or_names_them(
     for index in held:
         cluster.claim(f"c{index}", "a", [index], cores=cores)
     wanted = min(count, devices - 1)
-    [found] = explained(pod({names.RESOURCE_NEURON: str(wanted)}), cluster=live(cluster))
+    [found] = explained(legacy_pod({names.RESOURCE_NEURON: str(wanted)}), cluster=live(cluster))
     assert found.nodes is not None
     [verdict] = found.nodes
     if verdict.fits:
@@ -234,7 +234,7 @@ def test_a_reason_names_the_free_devices_where_the_claim_names_none_of_their_run
     cluster.node("chain", "inf1.24xlarge")
     for index in (6, 7):
         cluster.claim(f"c{index}", "a", [index], cores=2)
-    [found] = explained(pod({names.RESOURCE_NEURON: "10"}), cluster=live(cluster))
+    [found] = explained(legacy_pod({names.RESOURCE_NEURON: "10"}), cluster=live(cluster))
     assert found.nodes is not None
     [verdict] = [each for each in found.nodes if each.node == "a"]
     assert (verdict.block, verdict.reason) == (

@@ -127,7 +127,7 @@ def test_taints_are_described() -> None:
 # --- CPU, memory and the number of pods ---------------------------------------------------------------------------
 
 
-def container(**requests: str) -> Any:
+def requesting(**requests: str) -> Any:
     return {"name": "c", "resources": {"requests": requests}}
 
 
@@ -145,28 +145,28 @@ NODE = loaded_node(cpu="8", memory="32Gi", pods="3")
 @pytest.mark.parametrize(
     ("others", "spec", "lacking"),
     [
-        pytest.param([], {"containers": [container(cpu="8", memory="32Gi")]}, {}, id="all of it"),
+        pytest.param([], {"containers": [requesting(cpu="8", memory="32Gi")]}, {}, id="all of it"),
         pytest.param(
             [],
-            {"containers": [container(cpu="8100m")]},
+            {"containers": [requesting(cpu="8100m")]},
             {"cpu": "8 of 8 cpu free, the pod needs 8.1"},
             id="more than the node has",
         ),
         pytest.param(
-            [on_node(container(cpu="5500m", memory="20Gi"))],
-            {"containers": [container(cpu="4", memory="16Gi")]},
+            [on_node(requesting(cpu="5500m", memory="20Gi"))],
+            {"containers": [requesting(cpu="4", memory="16Gi")]},
             {"cpu": "2.5 of 8 cpu free, the pod needs 4", "memory": "12Gi of 32Gi memory free, the pod needs 16Gi"},
             id="others have it",
         ),
         pytest.param(
-            [on_node(container(cpu="8"), phase="Succeeded"), on_node(container(cpu="8"), node="other")],
-            {"containers": [container(cpu="8")]},
+            [on_node(requesting(cpu="8"), phase="Succeeded"), on_node(requesting(cpu="8"), node="other")],
+            {"containers": [requesting(cpu="8")]},
             {},
             id="pods that ended, and pods of other nodes",
         ),
         pytest.param(
             [on_node(), on_node(), on_node()],
-            {"containers": [container()]},
+            {"containers": [requesting()]},
             {"pods": "0 of 3 pods free, the pod needs 1"},
             id="number of pods",
         ),
@@ -178,30 +178,33 @@ NODE = loaded_node(cpu="8", memory="32Gi", pods="3")
         ),
         pytest.param(
             [],
-            {"containers": [container(cpu="1")], "initContainers": [container(cpu="9")]},
+            {"containers": [requesting(cpu="1")], "initContainers": [requesting(cpu="9")]},
             {"cpu": "8 of 8 cpu free, the pod needs 9"},
             id="init container",
         ),
         pytest.param(
             [],
-            {"containers": [container(cpu="5")], "initContainers": [container(cpu="4") | {"restartPolicy": "Always"}]},
+            {
+                "containers": [requesting(cpu="5")],
+                "initContainers": [requesting(cpu="4") | {"restartPolicy": "Always"}],
+            },
             {"cpu": "8 of 8 cpu free, the pod needs 9"},
             id="sidecar",
         ),
         pytest.param(
             [],
-            {"containers": [container(cpu="5")], "overhead": {"cpu": "4"}},
+            {"containers": [requesting(cpu="5")], "overhead": {"cpu": "4"}},
             {"cpu": "8 of 8 cpu free, the pod needs 9"},
             id="overhead",
         ),
         pytest.param(
             [],
-            {"containers": [container(cpu="5")], "resources": {"requests": {"cpu": "9"}}},
+            {"containers": [requesting(cpu="5")], "resources": {"requests": {"cpu": "9"}}},
             {"cpu": "8 of 8 cpu free, the pod needs 9"},
             id="requests of the pod",
         ),
-        pytest.param([], {"containers": [container(cpu="no number", memory="-4Gi")]}, {}, id="wrong quantities"),
-        pytest.param([], {"containers": [container(**{"ephemeral-storage": "9Ti"})]}, {}, id="not stated by the node"),
+        pytest.param([], {"containers": [requesting(cpu="no number", memory="-4Gi")]}, {}, id="wrong quantities"),
+        pytest.param([], {"containers": [requesting(**{"ephemeral-storage": "9Ti"})]}, {}, id="not stated by the node"),
     ],
 )
 def test_free_cpu_and_memory_are_compared_with_requests(others: Any, spec: Any, lacking: Any) -> None:
@@ -213,6 +216,6 @@ def test_free_cpu_and_memory_are_compared_with_requests(others: Any, spec: Any, 
 
 def test_loads_are_counted_again_after_a_list_that_broke() -> None:
     loads = NodeLoads()
-    loads.add(on_node(container(cpu="8")))
+    loads.add(on_node(requesting(cpu="8")))
     loads.clear()
-    assert loads.lacking({"spec": {"containers": [container(cpu="8")]}}, NODE) == {}
+    assert loads.lacking({"spec": {"containers": [requesting(cpu="8")]}}, NODE) == {}

@@ -33,7 +33,9 @@ async def connection(api: FakeApi, tmp_path: Path) -> AsyncIterator[Connection]:
     await connection.close()
 
 
-async def read(connection: Connection, progress: Progress = lambda *_: None, **options: bool) -> ClusterSnapshot:
+async def read_connection(
+    connection: Connection, progress: Progress = lambda *_: None, **options: bool
+) -> ClusterSnapshot:
     reader = ClusterReader(connection, page_size=2, sleep=lambda _: asyncio.sleep(0), progress=progress)
     return await read_snapshot(reader, connection.address, **options)
 
@@ -45,7 +47,7 @@ async def test_the_map_of_a_cluster_is_that_of_its_objects(api: FakeApi, connect
         cluster.claim(f"on-{name}", name, range(4))
     cluster.legacy_pod("old", "a", "1")
     cluster.put_into(api)
-    seen = await read(connection)
+    seen = await read_connection(connection)
     assert build(seen) == build(cluster.snapshot())
     assert api.calls("continue", "resourceslices")
     assert api.calls("list", "resourceslices")[0].query["fieldSelector"] == "spec.driver=neuron.aws.com"
@@ -65,7 +67,7 @@ async def test_pods_without_devices_and_large_fields_are_left_out(api: FakeApi, 
     tolerant["spec"] = {"containers": [{"name": "main"}], "tolerations": [{"key": "aws.amazon.com/neuron"}]}
     cluster.pods += [plain, tolerant]
     cluster.put_into(api)
-    seen = await read(connection)
+    seen = await read_connection(connection)
     assert isinstance(seen.pods, tuple)
     assert isinstance(seen.nodes, tuple)
     [pod] = seen.pods
@@ -86,14 +88,14 @@ async def test_one_object_that_cannot_be_read_does_not_hide_the_others(api: Fake
     good = b'{"metadata": {"name": "good", "namespace": "n"}, "spec": {}}'
     body = b'{"metadata": {}, "items": [' + deep + b', {"spec": {}}, ' + good + b"]}"
     api.fault("list", "resourceclaims", raw(200, body))
-    seen = await read(connection)
+    seen = await read_connection(connection)
     assert isinstance(seen.claims, tuple)
     assert "good" in {claim.metadata.name for claim in seen.claims}
 
 
 async def test_a_missing_permission_names_its_rule(api: FakeApi, connection: Connection) -> None:
     api.forbid("list", "resourceclaims", "resource.k8s.io")
-    seen = await read(connection)
+    seen = await read_connection(connection)
     assert seen.claims == Unseen(
         "you are not allowed to list resourceclaims.resource.k8s.io.",
         "- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [list]}",
@@ -110,7 +112,7 @@ async def test_progress_counts_objects(api: FakeApi, connection: Connection) -> 
     def tell(resource: Resource, count: int) -> None:
         told.append((resource.plural, count))
 
-    await read(connection, progress=tell)
+    await read_connection(connection, progress=tell)
     assert [count for plural, count in told if plural == "nodes"] == [2, 3]
 
 
@@ -141,7 +143,7 @@ async def test_a_claim_of_a_pod_group_has_the_pods_that_use_it(
     cluster = EmulatedCluster()
     grouped(cluster)
     cluster.put_into(api)
-    seen = await read(connection, with_pods=with_pods)
+    seen = await read_connection(connection, with_pods=with_pods)
     assert isinstance(seen.claims, tuple)
     [claim] = seen.claims
     assert [(each.name, each.uid) for each in claim.pods] == [("a", "a-uid"), ("b", "b-uid")]
@@ -155,6 +157,6 @@ async def test_pods_are_not_read_for_groups_without_devices(api: FakeApi, connec
     grouped(cluster)
     cluster.claims[0]["status"]["allocation"]["devices"]["results"] = []
     cluster.put_into(api)
-    seen = await read(connection, with_pods=False)
+    seen = await read_connection(connection, with_pods=False)
     assert seen.pods == ()
     assert not api.calls("list", "pods")

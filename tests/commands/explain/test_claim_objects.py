@@ -10,7 +10,7 @@ from neuron import names
 from runtime.console import Style
 from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
-from tests.support.explaining import Object, explained, live, pod
+from tests.support.explaining import Object, explained, legacy_pod, live
 
 CONFIG = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig"}
 KEYS = (
@@ -32,7 +32,7 @@ JSON = st.recursive(
 )
 
 
-def template(devices: Any, version: str = "v1") -> Object:
+def template_object(devices: Any, version: str = "v1") -> Object:
     return {
         "apiVersion": f"resource.k8s.io/{version}",
         "kind": "ResourceClaimTemplate",
@@ -42,7 +42,7 @@ def template(devices: Any, version: str = "v1") -> Object:
 
 
 def claiming(**spec: Any) -> Object:
-    found = pod({}, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "own"}], **spec)
+    found = legacy_pod({}, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "own"}], **spec)
     found["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}
     return found
 
@@ -50,7 +50,7 @@ def claiming(**spec: Any) -> Object:
 def test_a_request_of_v1beta1_is_read_as_one_of_v1() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
-    old = template({"requests": [{"name": "r", "deviceClassName": names.DEVICE_CLASS, "count": 2}]}, "v1beta1")
+    old = template_object({"requests": [{"name": "r", "deviceClassName": names.DEVICE_CLASS, "count": 2}]}, "v1beta1")
     [found] = explained(old, claiming(), cluster=live(cluster))
     assert found.nodes is not None
     assert found.nodes[0].texts == ("neuron-device-0", "neuron-device-1")
@@ -60,7 +60,7 @@ def test_a_config_that_the_driver_would_refuse_is_an_error_before_the_pod_runs()
     parameters = {**CONFIG, "logicalNeuronCoreCount": 2}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     request = {"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
-    [found] = explained(template({"requests": [request], "config": config}), claiming())
+    [found] = explained(template_object({"requests": [request], "config": config}), claiming())
     assert found.blocked
     text = as_text([found], Style())
     assert "  error     NEU407 " in text
@@ -70,7 +70,7 @@ def test_a_config_that_the_driver_would_refuse_is_an_error_before_the_pod_runs()
 def test_an_invalid_template_is_reported_and_nodes_are_not_judged() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
-    [found] = explained(template({"requests": ["r"]}), claiming(), cluster=live(cluster))
+    [found] = explained(template_object({"requests": ["r"]}), claiming(), cluster=live(cluster))
     assert found.nodes is None
     assert found.notes == ("Nodes are not judged: ResourceClaimTemplate own of claim mine has the wrong form.",)
     assert "NEU502" in as_text([found], Style())
@@ -98,6 +98,6 @@ def test_no_template_and_no_quota_of_a_file_ends_in_a_traceback(devices: Any, ha
     cluster = EmulatedCluster()
     cluster.node("a")
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
-    found = explained(template(devices), quota, claiming(), pod(name="legacy"), cluster=live(cluster))
+    found = explained(template_object(devices), quota, claiming(), legacy_pod(name="legacy"), cluster=live(cluster))
     assert as_text(found, Style())
     assert as_json(found)

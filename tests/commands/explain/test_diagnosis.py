@@ -8,10 +8,9 @@ import jsonpatch
 import pytest
 
 from cluster.resources import NAMESPACES, NODE_POOLS
-from commands.explain.cluster_view import live_manifest
 from commands.explain.explanation import Diagnosis, PodState, Quote
 from commands.explain.installation import Installation
-from commands.explain.reads import Live
+from commands.explain.reads import Live, live_manifest
 from commands.explain.render import Style
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
@@ -26,9 +25,9 @@ from tests.support.explaining import (
     event,
     explained,
     explained_pod,
+    legacy_pod,
     live,
-    pod,
-    template,
+    template_manifest,
 )
 
 QUOTA = (
@@ -79,7 +78,7 @@ def one_node(**options: Any) -> EmulatedCluster:
 
 
 def legacy(**status: Any) -> Object:
-    found = pod(namespace="team-a")
+    found = legacy_pod(namespace="team-a")
     found["metadata"]["uid"] = "uid"
     return {**found, "status": {"phase": "Pending", **status}}
 
@@ -128,7 +127,7 @@ def test_a_pod_that_was_not_converted(mode: str, installation: Installation, tex
 
 
 def test_a_pod_that_conversion_would_deny_gets_the_error() -> None:
-    found = diagnosed(legacy() | {"spec": pod({names.RESOURCE_NEURON: "7"})["spec"]}, live(one_node()))
+    found = diagnosed(legacy() | {"spec": legacy_pod({names.RESOURCE_NEURON: "7"})["spec"]}, live(one_node()))
     assert "Conversion would refuse it now: NEU105" in found.text
     assert "neuron-dra explain -f" in found.fix
 
@@ -314,7 +313,7 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     cluster.node("a", "inf2.48xlarge")
     cluster.claim("other", "a", range(5, 9), cores=2)
     cluster.node("chain", "inf1.24xlarge", unschedulable=True)
-    sent = pod({names.RESOURCE_NEURON: "8"}, namespace="team-a")
+    sent = legacy_pod({names.RESOURCE_NEURON: "8"}, namespace="team-a")
     [before] = explained(sent, cluster=live(cluster))
     (made,) = before.preview.decision.templates
     found = jsonpatch.apply_patch(sent, list(before.preview.decision.patch))
@@ -323,7 +322,7 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     found["status"] = {"phase": "Pending", "resourceClaimStatuses": [claimed_as], "conditions": [UNSCHEDULABLE]}
     metadata = {"name": "train-claim", "namespace": "team-a", "uid": "c"}
     cluster.claims.append({"metadata": metadata, "spec": made.spec["spec"]})
-    answer = diagnosed(found, live(cluster, [template(made.name, made.spec["spec"])]))
+    answer = diagnosed(found, live(cluster, [template_manifest(made.name, made.spec["spec"])]))
     assert (answer.case, answer.state) == ("not-tried", PodState.WAITS)
     assert answer.text == (
         "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-4, 9-11; not tried by the claim (a request"
@@ -660,7 +659,7 @@ def test_a_pod_that_is_being_deleted() -> None:
 
 def in_group(**policy: Any) -> tuple[Object, Manifest]:
     """A pod that shares a claim of its PodGroup, and the PodGroup."""
-    found = pod({}, namespace="team-a", schedulingGroup={"podGroupName": "gang"})
+    found = legacy_pod({}, namespace="team-a", schedulingGroup={"podGroupName": "gang"})
     entry = {"name": "neuron", "resourceClaimTemplateName": "four"}
     found["spec"]["resourceClaims"] = [entry]
     found["metadata"]["uid"] = "uid"
@@ -676,7 +675,7 @@ def grouped(*objects: Manifest, listed: bool = True) -> Live:
     spec = {"devices": {"requests": [{"name": "n0", "exactly": {"deviceClassName": names.DEVICE_CLASS, "count": 4}}]}}
     cluster.claims.append({"metadata": {"name": "shared", "namespace": "team-a", "uid": "c"}, "spec": spec})
     kinds = [("ResourceClaimTemplate", "team-a"), *([("PodGroup", "team-a")] if listed else [])]
-    return live(cluster, [template("four", spec), *objects], listed=kinds)
+    return live(cluster, [template_manifest("four", spec), *objects], listed=kinds)
 
 
 def test_a_pod_of_a_pod_group_that_does_not_exist_is_stuck() -> None:

@@ -7,16 +7,15 @@ from typing import Any
 import yaml
 
 from commands.cli.explain import ASSUMED
-from commands.explain import claim_steps, node_steps, prepare_errors, schedule_steps
-from commands.explain.explanation import Explanation
+from commands.explain import node_steps, schedule_steps
+from commands.explain.explanation import Block, Explanation
 from commands.explain.reads import Live
-from commands.explain.verdicts import Block
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from runtime.console import Style
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
-from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, live, pod
+from tests.support.explaining import WELL, Object, converted_pod, event, explained, explained_pod, legacy_pod, live
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/explain.md").read_text()
 BLOCKS = re.findall(r"```(?:console|yaml)\n(.*?)```", PAGE, re.DOTALL)
@@ -104,11 +103,11 @@ def test_the_stuck_pod_of_the_page() -> None:
 def test_every_reason_and_every_case_is_on_the_page() -> None:
     told = set(re.findall(r"`([a-z-]+)`", PAGE))
     cases: set[Any] = {str(block) for block in Block} - {str(Block.NOT_NEURON)}
-    for module in (claim_steps, schedule_steps, node_steps, prepare_errors):
+    for module in (schedule_steps, node_steps):
         cases |= set(re.findall(r'Diagnosis\(\s*"([a-z-]+)"', Path(str(module.__file__)).read_text()))
     assert cases <= told, sorted(cases - told)
 
 
 def test_the_manifest_is_the_pod_of_the_tests() -> None:
     [found] = yaml.safe_load(BLOCKS[0])["spec"]["containers"]
-    assert found["resources"] == pod()["spec"]["containers"][0]["resources"]
+    assert found["resources"] == legacy_pod()["spec"]["containers"][0]["resources"]

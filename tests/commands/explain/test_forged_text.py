@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from commands.explain.explanation import Explanation
-from commands.explain.prepare_errors import prepare_failure
+from commands.explain.node_steps import prepare_failure
 from neuron.codes import CODES
 from runtime.console import Style
 from tests.commands.explain.rendered import as_json, as_text
 from tests.support.emulated import EmulatedCluster
-from tests.support.explaining import Object, converted_pod, event, explained_pod, live, pod
+from tests.support.explaining import Object, converted_pod, event, explained_pod, legacy_pod, live
 
 EVIL = "NEU407: x. Fix: run kubectl create clusterrolebinding evil --clusterrole=cluster-admin"
 RESULT = "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim train-claim: "
@@ -24,7 +24,7 @@ def outside_quotes(line: str) -> str:
     return re.sub(r"""(?<![^\s(\[:,=/])(?P<mark>['"])(?:\\.|(?!(?P=mark)).)*(?P=mark)""", "''", line)
 
 
-def check(explanation: Explanation) -> None:
+def check_quotes(explanation: Explanation) -> None:
     """The attacker's words are only between quotes, never in text or fix, and the quote has a source."""
     diagnosis = explanation.diagnosis
     assert diagnosis is not None
@@ -71,7 +71,7 @@ def test_a_forged_event(message: str, reason: str) -> None:
     found, around = bound()
     forged = event(reason, message)
     forged["metadata"]["name"] = forged["reportingComponent"] = forged["reportingInstance"] = EVIL
-    check(explained_pod(found, around, [forged]))
+    check_quotes(explained_pod(found, around, [forged]))
 
 
 @pytest.mark.parametrize("message", [EVIL, f"exceeded quota: {EVIL}", f"forbidden {EVIL}"])
@@ -79,7 +79,7 @@ def test_a_forged_event_about_the_claim(message: str) -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     found, own = converted_pod()
-    check(explained_pod(found, live(cluster, [own]), [event("FailedResourceClaimCreation", message)]))
+    check_quotes(explained_pod(found, live(cluster, [own]), [event("FailedResourceClaimCreation", message)]))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_forged_event_about_the_claim(message: str) -> None:
     ],
 )
 def test_a_forged_status(status: Object) -> None:
-    check(explained_pod(*bound(**status)))
+    check_quotes(explained_pod(*bound(**status)))
 
 
 def test_a_forged_condition_of_the_claim() -> None:
@@ -99,22 +99,22 @@ def test_a_forged_condition_of_the_claim() -> None:
     entry = {"device": EVIL, "conditions": [{**CONDITION, "type": "Healthy"}]}
     [claim] = (each for each in around.objects if each.kind == "ResourceClaim")
     claim.data["status"]["devices"] = [entry]
-    check(explained_pod(found, around))
+    check_quotes(explained_pod(found, around))
 
 
 @pytest.mark.parametrize("driver", [True, False])
 def test_a_forged_pod_that_is_not_scheduled(driver: bool) -> None:
     cluster = EmulatedCluster()
     cluster.node("a", driver=driver)
-    found = pod(namespace="team-a", schedulerName=EVIL, nodeSelector={"x": EVIL})
+    found = legacy_pod(namespace="team-a", schedulerName=EVIL, nodeSelector={"x": EVIL})
     found["metadata"] |= {"uid": "u", "annotations": {"neuron.aws.com/convert": EVIL}}
     found["spec"]["containers"][0]["env"] = [{"name": EVIL, "value": EVIL}]
     for conditions in ([], [CONDITION]):
         status = {"phase": "Pending", "conditions": conditions}
-        check(explained_pod({**found, "status": status}, live(cluster)))
+        check_quotes(explained_pod({**found, "status": status}, live(cluster)))
     converted, own = converted_pod()
     converted["spec"]["schedulingGates"] = [{"name": EVIL}]
-    check(explained_pod(converted, live(cluster, [own])))
+    check_quotes(explained_pod(converted, live(cluster, [own])))
 
 
 @pytest.mark.parametrize("text", ["NEU999: x", "NEU4077: x", "xNEU407: x", "NEU407 x", "neu407: x"])

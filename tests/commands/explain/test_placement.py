@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commands.cluster.reader import Unseen
-from commands.explain.verdicts import Block, NodeVerdict, grouped
+from commands.explain.explanation import Block, NodeVerdict, grouped
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.containers import Ask, Role
@@ -20,7 +20,7 @@ from neuron.allocator.search import AllocatorResult
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue
 from tests.support.emulated import PLUGIN, SICK, EmulatedCluster
-from tests.support.explaining import Object, explained, live, pod, template
+from tests.support.explaining import Object, explained, legacy_pod, live, template_manifest
 from tests.support.timing import assert_below
 
 ONE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": names.DEVICE_CLASS}}]}}
@@ -36,9 +36,9 @@ def verdicts(
 
 def claiming(spec: Object, **fields: Any) -> tuple[Object, Manifest]:
     """A pod with a claim of its own, and the claim's template."""
-    made = pod({}, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "own"}], **fields)
+    made = legacy_pod({}, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "own"}], **fields)
     made["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}
-    return made, template("own", spec)
+    return made, template_manifest("own", spec)
 
 
 def only(cluster: EmulatedCluster, found: Object, *objects: Manifest, version: str = "v1.36.3") -> NodeVerdict:
@@ -50,7 +50,7 @@ def test_a_free_node_takes_the_pod_with_connected_devices() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.claim("other", "a", [1])
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert verdict.fits
     assert verdict.texts == tuple(f"neuron-device-{index}" for index in (4, 5, 6, 7))
 
@@ -60,7 +60,7 @@ def test_unconnected_free_devices_are_reported_with_the_holders_of_the_others() 
     cluster.node("a")
     for index in (0, 5, 10, 15):
         cluster.claim(f"pod-{index}", "a", [index])
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.reason) == (Block.NOT_CONNECTED, "12 devices are free, no 4 of them are connected")
     assert verdict.detail == (
         "at most 1 of them connected; held by team-a/pod-0 (1), team-a/pod-5 (1), team-a/pod-10 (1) and 1 more"
@@ -72,7 +72,7 @@ def test_devices_in_use_are_reported_with_their_pods() -> None:
     cluster.node("a")
     cluster.claim("big", "a", range(13))
     cluster.claim("left-over", "a", [13], pods=[])
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.reason) == (Block.HELD, "2 of 16 devices free, the pod needs 4")
     assert verdict.detail == "held by team-a/big (13), claim team-a/left-over (1)"
 
@@ -81,13 +81,13 @@ def test_a_shared_claim_names_one_pod_and_counts_the_others() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.claim("big", "a", range(16), pods=["p-1", "p-2", "p-3"])
-    assert only(cluster, pod()).detail == "held by team-a/p-1 and 2 more (16)"
+    assert only(cluster, legacy_pod()).detail == "held by team-a/p-1 and 2 more (16)"
 
 
 def test_sick_devices_are_the_reason_if_the_pod_would_fit_without_their_taints() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", taints=dict.fromkeys((0, 4, 8, 12), SICK))
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.reason) == (Block.TAINTED, "devices that the pod needs are tainted")
     assert verdict.detail.startswith("neuron-device-0 hbm-ecc, neuron-device-4 hbm-ecc")
 
@@ -95,7 +95,7 @@ def test_sick_devices_are_the_reason_if_the_pod_would_fit_without_their_taints()
 def test_a_taint_of_another_kind_is_named() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", common_taints=[Taint("maintenance", "tonight", "NoExecute")])
-    assert "neuron-device-0 maintenance=tonight:NoExecute" in only(cluster, pod()).detail
+    assert "neuron-device-0 maintenance=tonight:NoExecute" in only(cluster, legacy_pod()).detail
 
 
 def test_a_toleration_of_the_claim_counts() -> None:
@@ -124,7 +124,7 @@ def test_a_toleration_of_the_claim_counts() -> None:
 def test_devices_of_a_device_plugin_are_reported(node: dict[str, Any], reason: str) -> None:
     cluster = EmulatedCluster()
     cluster.node("a", **node)
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.reason) == (Block.PLUGIN, reason)
 
 
@@ -132,7 +132,7 @@ def test_a_driver_that_withholds_its_devices_for_the_plugin_is_reported() -> Non
     cluster = EmulatedCluster()
     cluster.node("a", allocatable={names.RESOURCE_NEURON: "16"})
     cluster.slices[0]["spec"]["devices"] = []
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert verdict.reason == "the device plugin still owns its devices, and the driver withholds them"
 
 
@@ -148,7 +148,7 @@ def test_a_node_without_published_devices_is_reported(empty: bool, reason: str) 
     cluster.node("a", driver=empty)
     for each in cluster.slices:
         each["spec"]["devices"] = []
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.reason) == (Block.NO_DRIVER, reason)
 
 
@@ -156,7 +156,7 @@ def test_an_incomplete_pool_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.slices[0]["spec"]["pool"]["resourceSliceCount"] = 3
-    verdict = only(cluster, pod())
+    verdict = only(cluster, legacy_pod())
     assert (verdict.block, verdict.detail) == (Block.INCOMPLETE, "1 of 3 ResourceSlices")
 
 
@@ -167,7 +167,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     cluster.slices[0] = {**cluster.slices[0], "spec": {**cluster.slices[0]["spec"], "devices": []}}
     cluster.slices[0]["spec"]["pool"] = {**cluster.slices[0]["spec"]["pool"], "generation": 2}
     cluster.slices.append(old)
-    assert only(cluster, pod()).block is Block.NO_DRIVER
+    assert only(cluster, legacy_pod()).block is Block.NO_DRIVER
 
 
 def test_closed_nodes_are_reported() -> None:
@@ -176,7 +176,7 @@ def test_closed_nodes_are_reported() -> None:
     cluster.node("lost", ready=False)
     cluster.node("team", labels={"team": "b"})
     cluster.nodes[-1]["spec"]["taints"] = [{"key": "team", "value": "b", "effect": "NoSchedule"}]
-    found = {name: (each.block, each.reason) for name, each in verdicts(cluster, pod()).items()}
+    found = {name: (each.block, each.reason) for name, each in verdicts(cluster, legacy_pod()).items()}
     assert found == {
         "cordoned": (Block.CORDONED, "cordoned"),
         "lost": (Block.NOT_READY, "the node is not ready: its kubelet does not answer"),
@@ -187,7 +187,7 @@ def test_closed_nodes_are_reported() -> None:
 def test_the_node_selection_of_the_pod_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", labels={"disk": "hdd"})
-    verdict = only(cluster, pod(nodeSelector={"disk": "ssd"}))
+    verdict = only(cluster, legacy_pod(nodeSelector={"disk": "ssd"}))
     assert (verdict.block, verdict.reason) == (Block.SELECTION, "the pod's node selection: disk in (ssd)")
 
 
@@ -195,7 +195,7 @@ def test_a_node_of_another_type_is_reported_with_the_possible_types() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.node("b")
-    found = pod(nodeSelector={names.LABEL_INSTANCE_TYPE: "trn2.48xlarge"})
+    found = legacy_pod(nodeSelector={names.LABEL_INSTANCE_TYPE: "trn2.48xlarge"})
     verdict = verdicts(cluster, found)["a"]
     assert (verdict.block, verdict.reason) == (
         Block.WRONG_TYPE,
@@ -257,7 +257,7 @@ def test_a_share_beside_a_pod_of_another_logical_core_is_a_conflict() -> None:
     parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": 2}
     entry = {"source": "FromClaim", "requests": [], "opaque": {"driver": names.DRIVER, "parameters": parameters}}
     claim["status"]["allocation"]["devices"]["config"] = [entry]
-    verdict = only(cluster, pod({names.RESOURCE_NEURONCORE: "1"}))
+    verdict = only(cluster, legacy_pod({names.RESOURCE_NEURONCORE: "1"}))
     assert verdict.block is Block.LNC
     assert verdict.detail == "neuron-device-0: team-a/other uses it with logicalNeuronCore 2, the pod needs 1"
 
@@ -266,7 +266,9 @@ def test_a_share_beside_a_pod_of_the_same_logical_core_fits() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.xlarge")
     cluster.claim("other", "a", [0], cores=1)
-    assert only(cluster, pod({names.RESOURCE_NEURONCORE: "1"})).texts == ("neuron-device-0 (1 of 2 neuroncores)",)
+    assert only(cluster, legacy_pod({names.RESOURCE_NEURONCORE: "1"})).texts == (
+        "neuron-device-0 (1 of 2 neuroncores)",
+    )
 
 
 def test_an_allocated_claim_keeps_the_pod_on_its_node() -> None:
@@ -276,7 +278,7 @@ def test_an_allocated_claim_keeps_the_pod_on_its_node() -> None:
     claim = cluster.claim("shared", "b", range(4))
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
     claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": terms}
-    found = pod({}, resourceClaims=[{"name": "mine", "resourceClaimName": "shared"}])
+    found = legacy_pod({}, resourceClaims=[{"name": "mine", "resourceClaimName": "shared"}])
     found["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}
     seen = verdicts(cluster, found)
     assert (seen["a"].block, seen["b"].fits) == (Block.ELSEWHERE, True)
@@ -299,12 +301,12 @@ def test_several_claims_of_a_pod_are_allocated_together() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.xlarge")
     entries = [{"name": each, "resourceClaimTemplateName": "own"} for each in ("first", "second")]
-    found = pod({}, resourceClaims=entries)
+    found = legacy_pod({}, resourceClaims=entries)
     found["spec"]["containers"][0]["resources"] = {"claims": [{"name": "first"}, {"name": "second"}]}
-    verdict = only(cluster, found, template("own", ONE))
+    verdict = only(cluster, found, template_manifest("own", ONE))
     assert verdict.reason == "it has 1 devices, the pod needs 2"
     cluster.node("b", "inf2.24xlarge")
-    assert verdicts(cluster, found, template("own", ONE))["b"].devices == (
+    assert verdicts(cluster, found, template_manifest("own", ONE))["b"].devices == (
         AllocatorResult("first:r", "neuron-device-0", {names.CAPACITY_CORES: 2, "memory": 0}),
         AllocatorResult("second:r", "neuron-device-1", {names.CAPACITY_CORES: 2, "memory": 0}),
     )
@@ -349,7 +351,7 @@ def test_a_missing_device_class_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("a")
     cluster.classes.clear()
-    [explanation] = explained(pod(), cluster=live(cluster))
+    [explanation] = explained(legacy_pod(), cluster=live(cluster))
     assert explanation.nodes is None
     assert explanation.notes == ("DeviceClass neuron.aws.com does not exist: no node can take the pod.",)
 
@@ -368,7 +370,7 @@ def test_a_pod_that_keeps_its_limits_runs_where_a_device_plugin_has_room() -> No
         cluster.node(name, driver=False, allocatable={names.RESOURCE_NEURON: "16"})
     cluster.node("dra")
     cluster.legacy_pod("holder", "full", "14")
-    [explanation] = explained(pod(), cluster=live(cluster), options=ConversionOptions(mode="shadow"))
+    [explanation] = explained(legacy_pod(), cluster=live(cluster), options=ConversionOptions(mode="shadow"))
     assert explanation.nodes is not None
     found = {each.node: each for each in explanation.nodes}
     assert found["room"].fits
@@ -388,7 +390,7 @@ def test_limits_that_a_device_class_serves_are_placed_as_the_claim_of_the_schedu
     cluster.node("full")
     cluster.claim("big", "full", range(16))
     cluster.classes[0]["spec"] = {"extendedResourceName": names.RESOURCE_NEURON}
-    [explanation] = explained(pod(), cluster=live(cluster), options=ConversionOptions(mode="off"))
+    [explanation] = explained(legacy_pod(), cluster=live(cluster), options=ConversionOptions(mode="off"))
     assert explanation.nodes is not None
     found = {each.node: each for each in explanation.nodes}
     assert found["dra"].texts == tuple(f"neuron-device-{index}" for index in (1, 2, 3, 4))
@@ -410,7 +412,7 @@ def test_a_thousand_nodes_are_grouped_by_reason_in_seconds() -> None:
             case 3:
                 cluster.claim(f"c{number}", name, range(number % 13))
     started = time.monotonic()
-    found = verdicts(cluster, pod())
+    found = verdicts(cluster, legacy_pod())
     assert_below(time.monotonic() - started, 30)
     groups = grouped(found.values())
     assert [(group.block, len(group.nodes)) for group in groups] == [(Block.NOT_CONNECTED, 200), (Block.HELD, 400)]
@@ -433,7 +435,7 @@ def test_a_node_without_free_cpu_cannot_take_the_pod(annotations: dict[str, str]
     for name in ("full", "free"):
         cluster.node(name, driver=not annotations, allocatable=plugin)
     busy(cluster, "full", "190")
-    found = pod()
+    found = legacy_pod()
     found["metadata"]["annotations"] = annotations
     found["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
     by_node = verdicts(cluster, found)
@@ -448,7 +450,7 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
     cluster.node("a")
     seen = live(cluster)
     blind = dataclasses.replace(seen, snapshot=dataclasses.replace(seen.snapshot, pods=Unseen("no."), loads=None))
-    [explanation] = explained(pod(), cluster=blind)
+    [explanation] = explained(legacy_pod(), cluster=blind)
     told = "Not judged: CPU, memory and the number of pods of nodes, because pods cannot be listed."
     assert told in explanation.notes
 
@@ -480,7 +482,7 @@ def test_a_free_run_that_the_claim_does_not_try_is_named(
     cluster.node("a", instance_type)
     cluster.node("chain", "inf1.24xlarge")
     cluster.claim("other", "a", set(range(12)) - set(free), cores=2)
-    found = pod()
+    found = legacy_pod()
     found["spec"]["containers"] = [
         {"name": f"c{number}", "image": "i", "resources": {"limits": each}} for number, each in enumerate(limits)
     ]
@@ -495,7 +497,7 @@ def test_free_devices_that_are_no_run_are_not_connected() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
     cluster.claim("other", "a", [0, 3, 6, 9], cores=2)
-    assert only(cluster, pod({names.RESOURCE_NEURON: "3"})).block is Block.NOT_CONNECTED
+    assert only(cluster, legacy_pod({names.RESOURCE_NEURON: "3"})).block is Block.NOT_CONNECTED
 
 
 def test_a_claim_of_a_user_with_another_constraint_is_not_said_to_miss_devices() -> None:

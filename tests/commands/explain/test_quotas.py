@@ -16,11 +16,11 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
     return {"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}, **status}
 
 
-def claim(*requests: dict[str, Any]) -> dict[str, Any]:
+def counted_requests(*requests: dict[str, Any]) -> dict[str, Any]:
     return {"devices": {"requests": [{"name": f"n{at}", **each} for at, each in enumerate(requests)]}}
 
 
-def exactly(**fields: Any) -> dict[str, Any]:
+def unnamed(**fields: Any) -> dict[str, Any]:
     return {"exactly": {"deviceClassName": names.DEVICE_CLASS, **fields}}
 
 
@@ -32,7 +32,7 @@ def texts(hard: dict[str, str], spec: dict[str, Any], used: dict[str, str] | Non
 
 
 def test_devices_of_a_class_are_added_to_the_used_amount() -> None:
-    spec = claim(exactly(count=4), exactly())
+    spec = counted_requests(unnamed(count=4), unnamed())
     assert texts({DEVICES: "16"}, spec, {DEVICES: "11"}) == [f"q: {DEVICES}: 11 used and 5 of 16"]
     told = f"q: {DEVICES}: 12 used and 5 of 16, exceeded: the claim cannot be created"
     assert texts({DEVICES: "16"}, spec, {DEVICES: "12"}) == [told]
@@ -43,7 +43,7 @@ def test_the_largest_alternative_counts_for_each_class() -> None:
     other = {"deviceClassName": "other", "name": "b", "count": 9}
     parts = [{"deviceClassName": names.DEVICE_CLASS, "name": "a", "count": 4}, other]
     more = {"deviceClassName": names.DEVICE_CLASS, "name": "c", "count": 8}
-    spec = claim({"firstAvailable": [*parts, more]})
+    spec = counted_requests({"firstAvailable": [*parts, more]})
     assert texts({DEVICES: "16", "other.deviceclass.resource.k8s.io/devices": "9"}, spec) == [
         f"q: {DEVICES}: 8 of 16",
         "q: other.deviceclass.resource.k8s.io/devices: 9 of 9",
@@ -51,7 +51,7 @@ def test_the_largest_alternative_counts_for_each_class() -> None:
 
 
 def test_all_devices_count_as_the_largest_claim() -> None:
-    assert texts({DEVICES: "31"}, claim(exactly(allocationMode="All"))) == [
+    assert texts({DEVICES: "31"}, counted_requests(unnamed(allocationMode="All"))) == [
         f"q: {DEVICES}: 32 of 31, exceeded: the claim cannot be created"
     ]
 
@@ -65,11 +65,11 @@ def test_all_devices_count_as_the_largest_claim() -> None:
     ],
 )
 def test_other_quota_keys_that_count_claims_are_evaluated(resource: str, amount: int) -> None:
-    assert texts({resource: "100"}, claim(exactly(count=4))) == [f"q: {resource}: {amount} of 100"]
+    assert texts({resource: "100"}, counted_requests(unnamed(count=4))) == [f"q: {resource}: {amount} of 100"]
 
 
 def test_quotas_that_count_no_claim_are_left_out() -> None:
-    spec = claim(exactly(count=4))
+    spec = counted_requests(unnamed(count=4))
     assert texts({DEVICES: "2"}, spec, scopes=["BestEffort"]) == []
     assert texts({"requests.cpu": "2", DEVICES: "many"}, spec) == []
     assert list(effects([quota({DEVICES: "2"})], [], {})) == []

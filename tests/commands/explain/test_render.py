@@ -6,7 +6,7 @@ from commands.explain.explanation import Diagnosis, Explanation, PodState, Quote
 from runtime.console import Style, displayed
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import EmulatedCluster
-from tests.support.explaining import explained, live, pod
+from tests.support.explaining import explained, legacy_pod, live
 
 
 def explanation(name: str = "train") -> Explanation:
@@ -14,7 +14,7 @@ def explanation(name: str = "train") -> Explanation:
     cluster.node("a")
     cluster.node("b")
     cluster.claim("big", "b", range(16))
-    [found] = explained(pod(name=name), cluster=live(cluster))
+    [found] = explained(legacy_pod(name=name), cluster=live(cluster))
     return found
 
 
@@ -47,7 +47,7 @@ def test_a_long_list_of_nodes_is_cut() -> None:
         cluster.node(f"free-{number}")
         cluster.node(f"full-{number}")
         cluster.claim(f"big-{number}", f"full-{number}", range(16))
-    [found] = explained(pod(), cluster=live(cluster))
+    [found] = explained(legacy_pod(), cluster=live(cluster))
     lines = [line.strip() for line in as_text([found], Style()).splitlines()]
     assert "+ and 3 more" in lines
     told = next(line for line in lines if line.startswith("- 9 nodes"))
@@ -65,7 +65,7 @@ def test_a_long_patch_is_cut() -> None:
 
 
 def test_a_finding_about_several_pods_is_told_once() -> None:
-    pages = explained(pod(name="one"), pod(name="two"))
+    pages = explained(legacy_pod(name="one"), legacy_pod(name="two"))
     assert all("NEU216" in str([each.code for each in page.preview.findings]) for page in pages)
     text = as_text(pages, Style())
     assert text.count("NEU216 as for other pods: see the end") == 2

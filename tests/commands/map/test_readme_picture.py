@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from commands.cli.main import main
 from tests.support.emulated import SICK, EmulatedCluster
+from tests.support.invoking import invoke
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -17,7 +16,7 @@ DOCS = ROOT / "docs"
 def test_the_picture_equals_the_output_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     [line] = re.findall(r"^neuron-dra (map .*) > (docs/.*)$", (DOCS / "how-to" / "map.md").read_text(), re.MULTILINE)
-    result = CliRunner().invoke(main, line[0].split())
+    result = invoke(*line[0].split())
     assert result.stdout == (ROOT / line[1]).read_text(), "run the command of docs/how-to/map.md"
     assert f"({line[1]})" in (ROOT / "README.md").read_text()
 
@@ -31,5 +30,5 @@ def test_the_node_in_the_picture_equals_the_published_slice() -> None:
 
 
 def test_the_text_in_the_guide_equals_the_output_of_the_command() -> None:
-    result = CliRunner().invoke(main, ["map", "-f", str(DOCS / "map-cluster.json"), "trn2-a"])
+    result = invoke("map", "-f", DOCS / "map-cluster.json", "trn2-a")
     assert result.stdout in (DOCS / "how-to" / "map.md").read_text()

@@ -1,6 +1,6 @@
 import pytest
 
-from commands.objects.built_in_kinds import missing_kind
+from commands.objects.manifests import missing_kind
 from conversion.objects.kinds import KINDS
 
 

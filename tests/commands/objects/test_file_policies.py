@@ -12,8 +12,8 @@ from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.validate.check_files import FileContext
 from policies.files.loader import load
-from tests.commands.rewrite.test_convert_files import deployment, named, text
-from tests.policies.judging.test_mutations import text as policy_text
+from tests.commands.rewrite.test_convert_files import deployment_of, named, text
+from tests.policies.judging.test_mutations import mutating_text as policy_text
 from tests.policies.policy_files import policy
 from tests.support.converting import Conversion, convert_sources, source
 from tests.support.explaining import explained
@@ -62,11 +62,11 @@ def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
     return [f"{each.severity} {each.code} {each.path}: {each.message} {each.fix}".rstrip() for each in ours]
 
 
-def converted(policies: FilePolicies, *objects: Any) -> Conversion:
+def convert_with(policies: FilePolicies, *objects: Any) -> Conversion:
     return convert_sources(sources(*objects), Settings(trainium(), policies))
 
 
-def told(conversion_: Conversion) -> list[str]:
+def notice_lines(conversion_: Conversion) -> list[str]:
     return [f"{each.line} {each.path}: {each.text}" for each in conversion_.notices]
 
 
@@ -91,15 +91,15 @@ class TestValidate:
         assert (tally.errors, tally.warnings, tally.notes) == (0, 0, 1)
 
     def test_pods_of_a_workload_are_judged_where_their_template_stands(self) -> None:
-        report = judged(file_policies(policy(FEW)), named("first", FOUR), deployment(SIXTEEN))
+        report = judged(file_policies(policy(FEW)), named("first", FOUR), deployment_of(SIXTEEN))
         (found,) = report.located
         assert (found.subject, found.finding.path) == ("Deployment web", "spec.template")
-        assert found.line == text(named("first", FOUR), deployment(SIXTEEN)).splitlines().index("  template:") + 1
+        assert found.line == text(named("first", FOUR), deployment_of(SIXTEEN)).splitlines().index("  template:") + 1
 
     def test_a_workload_is_judged_itself_as_well(self) -> None:
         about = policy("validations: [{expression: 'object.spec.replicas > 1'}]\nfailurePolicy: Ignore", "replicas")
         about = about.replace('apiGroups: [""]', "apiGroups: [apps]").replace("[pods]", "[deployments]")
-        one = deployment(FOUR)
+        one = deployment_of(FOUR)
         one["spec"]["replicas"] = 1
         message = "policy 'replicas': failed expression: object.spec.replicas > 1"
         assert said(file_policies(about), one) == [f"error NEU801 : {message}"]
@@ -120,7 +120,7 @@ class TestValidate:
             ', request.name ' + (has(request.name) ? request.name : 'empty')
         """
         expected = "policy 'limits': web-xxxxx of ReplicaSet in default and default, request.name empty"
-        assert said(file_policies(policy(spec)), deployment(FOUR)) == [f"error NEU801 spec.template: {expected}"]
+        assert said(file_policies(policy(spec)), deployment_of(FOUR)) == [f"error NEU801 spec.template: {expected}"]
 
     @pytest.mark.parametrize(("with_namespace", "team"), [(True, "blue"), (False, "nobody")])
     def test_the_namespace_is_the_one_in_the_files(self, with_namespace: bool, team: str) -> None:
@@ -227,48 +227,50 @@ spec: {instanceTypes: [{name: trn9.48xlarge, devices: 14, coresPerDevice: 8, dev
 
 class TestConvert:
     def test_a_policy_that_turns_conversion_off_is_reported(self) -> None:
-        done = converted(
-            file_policies(conversion("match: {namespaces: [lab]}\nmode: off")), deployment(FOUR, "w", "lab")
+        done = convert_with(
+            file_policies(conversion("match: {namespaces: [lab]}\nmode: off")), deployment_of(FOUR, "w", "lab")
         )
         assert not done.changes[0][1].rewrites
-        assert [line.partition(" ")[2] for line in told(done)] == [
+        assert [line.partition(" ")[2] for line in notice_lines(done)] == [
             "spec.template: not converted: policy 'steers' turns it off."
         ]
 
     def test_mode_shadow_changes_nothing_and_reports_the_conversion(self) -> None:
-        done = converted(file_policies(conversion("mode: shadow")), FOUR)
+        done = convert_with(file_policies(conversion("mode: shadow")), FOUR)
         assert not done.changes[0][1].rewrites
-        assert "NEU208: shadow mode" in told(done)[0]
+        assert "NEU208: shadow mode" in notice_lines(done)[0]
 
     def test_an_annotation_overrides_a_policy_that_is_not_locked(self) -> None:
         on = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "convert"})
         for locked, rewrites in ((False, True), (True, False)):
             policies = file_policies(conversion(f"mode: off\nlocked: {str(locked).lower()}"))
-            assert converted(policies, on).changes[0][1].rewrites is rewrites
+            assert convert_with(policies, on).changes[0][1].rewrites is rewrites
 
     def test_device_class_and_families_are_those_of_the_first_policy_that_matches(self) -> None:
         first = conversion("match: {namespaces: [other]}\ndeviceClass: not-mine", "a", 1)
         second = conversion("deviceClass: mine\nfamilies: [trn2]", "b", 2)
-        (change,) = converted(file_policies(first, second), named("t", FOUR, "lab")).changes[0][1:]
+        (change,) = convert_with(file_policies(first, second), named("t", FOUR, "lab")).changes[0][1:]
         (template,) = change.templates
         assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "mine"
         assert "trn1.32xlarge" not in str(change.wanted)
 
     def test_a_policy_that_fails_is_ignored_and_reported(self) -> None:
         failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
-        done = converted(file_policies(failing), FOUR)
+        done = convert_with(file_policies(failing), FOUR)
         assert done.changes[0][1].rewrites
-        assert told(done)[0].startswith("1 : NEU803: policy steers: match condition 'c' failed: no such key: 'none'")
+        assert notice_lines(done)[0].startswith(
+            "1 : NEU803: policy steers: match condition 'c' failed: no such key: 'none'"
+        )
         assert done.refused == 0
 
     def test_a_pod_has_no_generated_name_yet_as_on_the_server(self) -> None:
         named_only = conversion("match: {conditions: [{name: c, expression: has(object.metadata.name)}]}\nmode: off")
-        assert converted(file_policies(named_only), deployment(FOUR)).changes[0][1].rewrites
-        assert not converted(file_policies(named_only), named("t", FOUR)).changes[0][1].rewrites
+        assert convert_with(file_policies(named_only), deployment_of(FOUR)).changes[0][1].rewrites
+        assert not convert_with(file_policies(named_only), named("t", FOUR)).changes[0][1].rewrites
 
     def test_no_policy_is_evaluated_for_pods_without_neuron(self) -> None:
         failing = conversion("match: {conditions: [{name: c, expression: object.metadata.none == 'x'}]}\nmode: off")
-        assert told(converted(file_policies(failing), pod(container()))) == []
+        assert notice_lines(convert_with(file_policies(failing), pod(container()))) == []
 
 
 class TestChanges:
@@ -298,10 +300,10 @@ class TestChanges:
     )
 
     @pytest.mark.parametrize(
-        "made", [named("train", FOUR, "lab"), deployment(FOUR, "train", "lab")], ids=["pod", "workload"]
+        "made", [named("train", FOUR, "lab"), deployment_of(FOUR, "train", "lab")], ids=["pod", "workload"]
     )
     def test_a_converted_pod_has_what_policies_add(self, made: Any) -> None:
-        change = converted(file_policies(self.LABELLED), made).changes[0][1]
+        change = convert_with(file_policies(self.LABELLED), made).changes[0][1]
         pods = [template for each in manifests_of(change.wanted) for _, template in each.pod_templates()]
         assert [each["metadata"]["labels"]["team"] for each in pods] == ["blue"]
         assert all("ownerReferences" not in each["metadata"] for each in pods), "what only the created pod has"
@@ -309,15 +311,15 @@ class TestChanges:
 
     def test_what_policies_add_is_converted(self) -> None:
         plain = named("plain", pod({"name": "main", "image": "x"}), "lab")
-        change = converted(file_policies(self.FOUR_DEVICES), plain).changes[0][1]
+        change = convert_with(file_policies(self.FOUR_DEVICES), plain).changes[0][1]
         assert [each["kind"] for each in change.templates] == ["ResourceClaimTemplate"]
 
     def test_a_policy_that_asks_runs_after_conversion(self) -> None:
-        change = converted(file_policies(self.SEES_CLAIMS), named("train", FOUR, "lab")).changes[0][1]
+        change = convert_with(file_policies(self.SEES_CLAIMS), named("train", FOUR, "lab")).changes[0][1]
         assert change.wanted["metadata"]["annotations"]["claims"] == "1"
 
     def test_the_object_of_a_workload_is_changed(self) -> None:
-        change = converted(file_policies(self.OF_DEPLOYMENTS), deployment(FOUR, "train", "lab")).changes[0][1]
+        change = convert_with(file_policies(self.OF_DEPLOYMENTS), deployment_of(FOUR, "train", "lab")).changes[0][1]
         assert change.wanted["spec"]["replicas"] == 7
         assert change.wanted["spec"]["template"]["spec"]["resourceClaims"]
 
@@ -329,32 +331,34 @@ class TestChanges:
             "metadata": {"name": "four"},
             "spec": {"spec": {"devices": {"requests": [device]}}},
         }
-        (change,) = [each for _, each in converted(file_policies(self.OF_TEMPLATES), template).changes]
+        (change,) = [each for _, each in convert_with(file_policies(self.OF_TEMPLATES), template).changes]
         assert change.wanted["metadata"]["labels"]["a"] == "b"
-        assert change.wanted["spec"] == converted(file_policies(self.LABELLED), template).changes[0][1].wanted["spec"]
+        assert (
+            change.wanted["spec"] == convert_with(file_policies(self.LABELLED), template).changes[0][1].wanted["spec"]
+        )
 
     def test_items_of_a_list_and_objects_without_pods_are_changed(self) -> None:
         found = file_policies(changing(configuration("Object{data: {'x': 'y'}}"), "", "configmaps"))
         item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
         (change,) = [
-            each for _, each in converted(found, {"apiVersion": "v1", "kind": "List", "items": [item]}).changes
+            each for _, each in convert_with(found, {"apiVersion": "v1", "kind": "List", "items": [item]}).changes
         ]
         assert change.wanted["items"][0]["data"] == {"a": "b", "x": "y"}
 
     def test_an_object_that_a_cluster_has_stored_is_not_changed(self) -> None:
-        stored = deployment(FOUR, "train", "lab")
+        stored = deployment_of(FOUR, "train", "lab")
         stored["metadata"]["uid"] = "1"
-        change = converted(file_policies(self.OF_DEPLOYMENTS), stored).changes[0][1]
+        change = convert_with(file_policies(self.OF_DEPLOYMENTS), stored).changes[0][1]
         assert "replicas" not in change.wanted["spec"]
 
-    @pytest.mark.parametrize("form", [FOUR, deployment(FOUR)], ids=["pod", "workload"])
+    @pytest.mark.parametrize("form", [FOUR, deployment_of(FOUR)], ids=["pod", "workload"])
     def test_a_policy_that_fails_refuses(self, form: Any) -> None:
         (finding,) = said(file_policies(self.FAILING), form)
         assert finding.startswith("error NEU806 ")
         assert (
             "policy 'change' cannot change the object: mutations[0] (JSONPatch) failed: at '/spec/nothing'" in finding
         )
-        assert converted(file_policies(self.FAILING), form).refused
+        assert convert_with(file_policies(self.FAILING), form).refused
 
     def test_validating_policies_see_the_changed_pod(self) -> None:
         labelled = policy(

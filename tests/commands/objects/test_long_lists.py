@@ -21,6 +21,7 @@ from commands.validate.check_files import FileContext
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources
 from tests.support.trainium import trainium
+from tests.support.trees import places
 from tests.support.validating_files import validate_sources
 
 WORDS = st.sampled_from(
@@ -34,7 +35,7 @@ VALUES = st.recursive(
 COUNTS = st.sampled_from(["1", "4", "7", "16", 4])
 
 
-def pod(name: str, namespace: str, counts: list[Any], value: Any) -> dict[str, Any]:
+def pod_with_counts(name: str, namespace: str, counts: list[Any], value: Any) -> dict[str, Any]:
     containers = [
         {"name": f"c{at}", "image": "x", "resources": {"limits": {"aws.amazon.com/neuron": count}}}
         for at, count in enumerate(counts)
@@ -44,7 +45,7 @@ def pod(name: str, namespace: str, counts: list[Any], value: Any) -> dict[str, A
 
 
 PODS = st.builds(
-    pod, st.sampled_from(["a", "b-1"]), st.sampled_from(["ml", "web"]), st.lists(COUNTS, max_size=2), VALUES
+    pod_with_counts, st.sampled_from(["a", "b-1"]), st.sampled_from(["ml", "web"]), st.lists(COUNTS, max_size=2), VALUES
 )
 OTHERS = st.sampled_from(
     [
@@ -119,7 +120,7 @@ def _every_list_is_long() -> Any:
         yield
 
 
-def converted(text: str, *, split: bool) -> tuple[object, ...]:
+def convert_text(text: str, *, split: bool) -> tuple[object, ...]:
     def run(**options: Any) -> Any:
         return convert_sources([source(text, split=split)], Settings(trainium(), **options))
 
@@ -134,7 +135,7 @@ def converted(text: str, *, split: bool) -> tuple[object, ...]:
 def test_conversion_is_that_of_one_document(form: str, items: list[Any]) -> None:
     text = as_text(items, form)
     assert next(iter(source(text, split=True).documents)).part is ListPart.HEAD
-    assert converted(text, split=True) == converted(text, split=False)
+    assert convert_text(text, split=True) == convert_text(text, split=False)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -155,7 +156,7 @@ def test_the_parts_are_the_file(items: list[Any], form: str) -> None:
 
 
 def test_the_items_of_both_kinds_of_file_are_found() -> None:
-    items = [pod(f"p{at}", "ml", ["4"], "- a\n- b") for at in range(3)]
+    items = [pod_with_counts(f"p{at}", "ml", ["4"], "- a\n- b") for at in range(3)]
     for form in FORMS:
         found = [each for each in source(as_text(items, form), split=True).documents if each.part is ListPart.ITEM]
         assert [each.data for each in found] == items, form
@@ -231,24 +232,16 @@ def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent:
     except ValueError:
         return
     assert root is not None
-    for path in paths(json.loads(text)):
+    for path in places(json.loads(text)):
         for each in (path, (*path, "none"), (*path, 9), tuple(map(str, path))):
             assert _locate_json(text, each) == _locate(root, each)
-
-
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    yield path
-    for step, inner in (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    ):
-        yield from paths(inner, (*path, step))
 
 
 @pytest.mark.parametrize("form", ["one line", "indented", "yaml"])
 def test_nodes_are_made_only_of_items_that_are_new_and_memory_is_that_of_one_item(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw = as_text([pod(f"p{at}", "ml", ["4"], "a") for at in range(3_000)], form).encode()
+    raw = as_text([pod_with_counts(f"p{at}", "ml", ["4"], "a") for at in range(3_000)], form).encode()
     monkeypatch.setattr(long_lists, "_CHUNK", 1 << 16)
     composed = []
     monkeypatch.setattr(

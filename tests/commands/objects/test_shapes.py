@@ -63,7 +63,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-def converted(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
+def convert_text(text: str, *, recognise: bool) -> tuple[str, list[str], int, int]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
             patch.setattr(yaml_items.Look, "at", lambda _: None)
@@ -83,7 +83,7 @@ def validated(text: str, *, recognise: bool) -> list[Any]:
 @given(st.lists(FIELDS, min_size=2, max_size=6))
 def test_recognised_documents_are_converted_as_without_recognition(fields: list[dict[str, str]]) -> None:
     text = "---\n".join(POD.format(**each) for each in fields)
-    assert converted(text, recognise=True) == converted(text, recognise=False)
+    assert convert_text(text, recognise=True) == convert_text(text, recognise=False)
 
 
 @settings(max_examples=40, deadline=None)
@@ -117,7 +117,7 @@ def test_replicas_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     real = decide.decide_pod
     monkeypatch.setattr(decide, "decide_pod", lambda *args: calls.append(args) or real(*args))
-    printed, *_ = converted(replicas(50), recognise=True)
+    printed, *_ = convert_text(replicas(50), recognise=True)
     assert len(calls) == 1
     assert printed.count("resourceClaimTemplateName") == 50
     assert all(f"name: p-{n}\n" in printed and f'"w{n}"' in printed for n in range(50))

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from commands.objects.documents import Documents, TextBudget, _locate
 from commands.objects.yaml_items import Look, YamlItems
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, compose
 from tests.commands.objects.test_long_lists import written
+from tests.support.trees import places
 
 POD = """- apiVersion: v1
   kind: Pod
@@ -45,13 +45,6 @@ def root_of(text: str) -> YamlNode | None:
     return root.items[0] if isinstance(root, Sequence_) else None
 
 
-def paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    yield path
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, each in inner:
-        yield from paths(each, (*path, step))
-
-
 def learned(*texts: str) -> YamlItems:
     items = YamlItems()
     for text in texts:
@@ -68,7 +61,7 @@ def assert_as_parsed(items: YamlItems, text: str) -> None:
     root = root_of(text)
     assert root is not None
     assert found[1] == root.value
-    for path in [*paths(root.value), ("spec", "missing"), ("spec", "containers", 7, "name")]:
+    for path in [*places(root.value), ("spec", "missing"), ("spec", "containers", 7, "name")]:
         line = text.count("\n", 0, _locate(root, path)) - text.count("\n", 0, root.start)
         assert found[0].line_of(found[1], path) == line, path
 

@@ -22,11 +22,11 @@ from tests.support.generated import (
     access,
     connected,
     forbidden,
-    pod,
     pod_group,
     serve_groups,
     stored,
     template,
+    templates_pod,
     workload,
 )
 
@@ -98,7 +98,7 @@ async def test_only_old_unused_templates_are_removed(api: FakeApi) -> None:
     api.put(PLURAL, stored(8))
     api.put(PLURAL, stored(2, age=dt.timedelta(hours=23)))
     api.put(PLURAL, stored(1, manager="kubectl-client-side-apply"))
-    api.put("pods", pod("done", EIGHT, phase="Succeeded"))
+    api.put("pods", templates_pod("done", EIGHT, phase="Succeeded"))
     time = Time()
     report = await prune(api, time=time)
     assert told(report) == {FOUR: ("removed", "")}
@@ -118,7 +118,7 @@ async def test_a_candidate_is_marked_with_its_end_time_before_the_wait(api: Fake
 
 async def test_a_run_without_candidates_does_not_wait(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    api.put("pods", pod("p", FOUR))
+    api.put("pods", templates_pod("p", FOUR))
     time = Time()
     report = await prune(api, time=time)
     assert (report.entries, report.generated, report.in_use) == ((), 1, 1)
@@ -155,14 +155,17 @@ async def test_only_the_given_namespace_is_pruned(api: FakeApi) -> None:
 
 async def test_a_pod_of_another_namespace_keeps_no_template(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    api.put("pods", pod("p", FOUR, namespace="other"))
+    api.put("pods", templates_pod("p", FOUR, namespace="other"))
     assert told(await prune(api)) == {FOUR: ("removed", "")}
 
 
 async def test_big_clusters_are_read_page_by_page(api: FakeApi) -> None:
     for number in range(7):
         api.put(PLURAL, stored(4, f"ns-{number}"))
-        api.put("pods", pod("p", FOUR, namespace=f"ns-{number}") if number else pod("q", namespace="ns-0"))
+        api.put(
+            "pods",
+            templates_pod("p", FOUR, namespace=f"ns-{number}") if number else templates_pod("q", namespace="ns-0"),
+        )
     report = await prune(api, page_size=3)
     assert [entry.template.namespace for entry in report.entries] == ["ns-0"]
     assert [call.query["limit"] for call in api.calls("list", "pods")] == ["3"] * 3
@@ -173,7 +176,7 @@ async def test_big_clusters_are_read_page_by_page(api: FakeApi) -> None:
 async def test_a_list_whose_token_expires_starts_again(api: FakeApi) -> None:
     for number in range(4):
         api.put(PLURAL, stored(4, f"ns-{number}"))
-        api.put("pods", pod("p", FOUR, namespace=f"ns-{number}"))
+        api.put("pods", templates_pod("p", FOUR, namespace=f"ns-{number}"))
     api.fault("continue", "pods", answer(410, "Expired", "too old"))
     report = await prune(api, page_size=2)
     assert (report.entries, report.generated, report.in_use) == ((), 4, 4)
@@ -184,7 +187,9 @@ async def test_a_list_whose_token_expires_starts_again(api: FakeApi) -> None:
 
 async def test_a_pod_created_in_the_grace_period_keeps_its_template_without_the_mark(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    report = await prune(api, lambda: (api.put("pods", pod("late", FOUR)), api.put("pods", pod("x", FOUR))))
+    report = await prune(
+        api, lambda: (api.put("pods", templates_pod("late", FOUR)), api.put("pods", templates_pod("x", FOUR)))
+    )
     assert told(report) == {FOUR: ("kept", "pod late and 1 more refer to it")}
     assert not report.failed
     assert mark_of(api, FOUR) is None
@@ -235,7 +240,7 @@ async def test_a_mark_that_another_client_removed_is_no_failure(api: FakeApi, ho
     api.put(PLURAL, stored(4))
 
     def meanwhile() -> None:
-        api.put("pods", pod("late", FOUR))
+        api.put("pods", templates_pod("late", FOUR))
         api.fault("patch", PLURAL, how)
 
     assert not (await prune(api, meanwhile)).failed
@@ -252,7 +257,7 @@ async def test_a_pod_that_appears_after_the_removal_gets_its_template_back(api: 
         nonlocal listed
         listed += 1
         if listed == 3:
-            api.put("pods", pod("late", FOUR))
+            api.put("pods", templates_pod("late", FOUR))
         return api._list(request, "pods")
 
     api.fault("list", "pods", late, times=9)
@@ -279,7 +284,7 @@ async def test_a_template_is_restored_after_a_delete_without_an_answer(api: Fake
 
     async def unheard(request: Any) -> Any:
         api.remove(PLURAL, FOUR, "team")
-        api.put("pods", pod("late", FOUR))
+        api.put("pods", templates_pod("late", FOUR))
         return await hang_up(request)
 
     api.fault("delete", PLURAL, unheard)
@@ -292,7 +297,7 @@ async def test_no_template_is_restored_in_a_namespace_that_is_being_deleted(api:
     ending = answer(403, "Forbidden", "it is being terminated", causes=[{"reason": "NamespaceTerminating"}])
 
     async def emptied(request: Any) -> Any:
-        api.put("pods", pod("late", FOUR))
+        api.put("pods", templates_pod("late", FOUR))
         api.fault("create", PLURAL, ending)
         return await answer(404, "NotFound", "not found")(request)
 
@@ -304,7 +309,7 @@ async def test_no_template_is_restored_in_a_namespace_that_is_being_deleted(api:
 
 async def test_a_template_that_the_webhook_created_again_is_not_restored(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    lists = iter([[], [], [pod("late", FOUR)]])
+    lists = iter([[], [], [templates_pod("late", FOUR)]])
 
     async def listed(request: Any) -> Any:
         from aiohttp import web
@@ -323,7 +328,7 @@ async def test_a_template_that_the_webhook_created_again_is_not_restored(api: Fa
 
 async def test_a_template_that_cannot_be_restored_is_reported(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
-    lists = iter([[], [], [pod("late", FOUR)]])
+    lists = iter([[], [], [templates_pod("late", FOUR)]])
 
     async def listed(request: Any) -> Any:
         from aiohttp import web
@@ -515,7 +520,7 @@ async def test_a_mark_that_cannot_be_removed_is_reported(api: FakeApi) -> None:
     api.put(PLURAL, stored(4))
 
     def meanwhile() -> None:
-        api.put("pods", pod("late", FOUR))
+        api.put("pods", templates_pod("late", FOUR))
         api.fault("patch", PLURAL, answer(500, "InternalError", "oh"))
 
     report = await prune(api, meanwhile)
@@ -588,7 +593,7 @@ async def test_pods_are_named_before_groups(api: FakeApi) -> None:
 
     def meanwhile() -> None:
         api.put("podgroups", pod_group("a", FOUR))
-        api.put("pods", pod("z", FOUR))
+        api.put("pods", templates_pod("z", FOUR))
 
     assert told(await prune(api, meanwhile)) == {FOUR: ("kept", "pod z and 1 more refer to it")}
 

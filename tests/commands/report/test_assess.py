@@ -7,7 +7,7 @@ import pytest
 from commands.report.model import Devices, Fate
 from tests.policies.policy_files import policy
 from tests.support.emulated import EmulatedCluster
-from tests.support.reports import deployment, obstacles, pod_spec, report, running, workload
+from tests.support.reports import deployment, obstacles, only_workload, pod_spec, report, running
 
 TRN1 = {"nodeSelector": {"node.kubernetes.io/instance-type": "trn1.32xlarge"}}
 CONVERSION_POLICY = """
@@ -30,7 +30,7 @@ def quota(namespace_name: str = "team-a", **hard: str) -> dict[str, Any]:
 
 class TestFate:
     def test_a_workload_converts_with_its_template_and_its_devices(self) -> None:
-        only = workload(deployment(replicas=3, **TRN1))
+        only = only_workload(deployment(replicas=3, **TRN1))
         assert (only.fate, only.blocked, only.pods) == (Fate.CONVERTS, False, 3)
         assert (only.before, only.after) == (Devices(12), Devices(12))
         assert only.templates[0].startswith("neuron-4-")
@@ -40,7 +40,7 @@ class TestFate:
         spec = pod_spec(3, "neuroncore", **TRN1)
         item = deployment()
         item["spec"]["template"]["spec"] = spec
-        only = workload(item)
+        only = only_workload(item)
         assert (only.before, only.after) == (Devices(0, 3), Devices(2))
         assert str(only.before) == "3 cores"
 
@@ -49,20 +49,20 @@ class TestFate:
         spec = item["spec"]["template"]["spec"]
         spec["initContainers"] = pod_spec(4)["containers"]
         spec["initContainers"][0]["name"] = "compile"
-        assert workload(deployment(count=8, initContainers=spec["initContainers"])).before == Devices(8)
+        assert only_workload(deployment(count=8, initContainers=spec["initContainers"])).before == Devices(8)
 
     def test_a_count_that_no_type_serves_is_refused(self) -> None:
         item = deployment(count=7, **TRN1)
-        only = workload(item)
+        only = only_workload(item)
         assert (only.fate, only.after, only.blocked) == (Fate.REFUSED, None, True)
         assert obstacles(item) == [("device counts", "NEU105", True)]
         [obstacle] = only.obstacles
         assert obstacle.finding.path.startswith("spec.template.spec.containers[0].resources.limits")
 
     def test_shadow_mode_reports_what_conversion_would_do(self) -> None:
-        refused = workload(namespace(convert="shadow"), deployment(count=7, **TRN1))
+        refused = only_workload(namespace(convert="shadow"), deployment(count=7, **TRN1))
         assert (refused.fate, refused.mode, refused.blocked) == (Fate.REFUSED, "shadow (namespace)", True)
-        converted = workload(namespace(convert="shadow"), deployment(**TRN1))
+        converted = only_workload(namespace(convert="shadow"), deployment(**TRN1))
         assert (converted.fate, converted.obstacles) == (Fate.CONVERTS, ())
         assert converted.templates
 
@@ -70,12 +70,12 @@ class TestFate:
     def test_shadow_mode_of_a_locked_policy_reports_what_it_will_refuse(self, locked: str, fate: Fate) -> None:
         policy = CONVERSION_POLICY.replace('mode: "off"', f"mode: shadow, locked: {locked}")
         unknown = deployment(nodeSelector={"node.kubernetes.io/instance-type": "trn9.48xlarge"})
-        assert workload(unknown, policies=[policy]).fate is fate
+        assert only_workload(unknown, policies=[policy]).fate is fate
 
     def test_shadow_mode_with_nodes_looks_for_a_place_of_the_converted_pod(self) -> None:
         made = EmulatedCluster()
         made.node("a", "trn1.32xlarge")
-        found = workload(namespace(convert="shadow"), deployment(**TRN1), cluster=made)
+        found = only_workload(namespace(convert="shadow"), deployment(**TRN1), cluster=made)
         assert (found.fate, found.obstacles) == (Fate.CONVERTS, ())
 
     @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ class TestFate:
     def test_a_workload_that_stays_on_the_device_plugin_has_a_reason(
         self, items: list[dict[str, Any]], why: str
     ) -> None:
-        only = workload(*items)
+        only = only_workload(*items)
         assert only.fate is Fate.STAYS
         assert only.why.startswith(why)
         assert (only.after, only.blocked) == (None, False)
 
     def test_a_policy_can_keep_a_workload_on_the_device_plugin(self) -> None:
-        only = workload(deployment(), policies=[CONVERSION_POLICY])
+        only = only_workload(deployment(), policies=[CONVERSION_POLICY])
         assert (only.fate, only.why, only.mode) == (
             Fate.STAYS,
             "a policy turns conversion off",
@@ -112,7 +112,7 @@ class TestFate:
         pod["metadata"]["ownerReferences"] = [
             {"apiVersion": "apps/v1", "kind": "Deployment", "name": "train", "uid": "team-a-train", "controller": True}
         ]
-        only = workload(item, pod)
+        only = only_workload(item, pod)
         assert (only.fate, only.now and only.now.converted) == (Fate.CONVERTED, 1)
         assert report(item, pod).steps == ()
 
@@ -124,7 +124,7 @@ class TestFate:
             "metadata": {"name": "tune", "namespace": "team-a"},
             "spec": {"trainer": trainer},
         }
-        only = workload(job)
+        only = only_workload(job)
         assert (str(only.ref), only.fate) == ("TrainJob team-a/tune", Fate.CONVERTS)
 
     def test_an_unknown_kind_is_named(self) -> None:
@@ -134,11 +134,11 @@ class TestFate:
             "metadata": {"name": "tune", "namespace": "team-a"},
             "spec": {"worker": {"resourcesPerNode": {"limits": {"aws.amazon.com/neuron": "16"}}}},
         }
-        only = workload(sweep)
+        only = only_workload(sweep)
         assert (str(only.ref), only.fate) == ("Sweep team-a/tune", Fate.UNKNOWN)
         assert only.why == "spec.worker.resourcesPerNode: its pods are converted when created"
         sweep["spec"]["worker"]["resourcesPerNode"]["limits"]["aws.amazon.com/neuron"] = "7"
-        only = workload(sweep)
+        only = only_workload(sweep)
         assert only.fate is Fate.UNKNOWN
         assert only.why == "spec.worker.resourcesPerNode: its pods are refused when created"
         assert not any(each.blocks for each in only.obstacles)
@@ -164,7 +164,7 @@ class TestObstacles:
         item = deployment(**TRN1)
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0-3"}]
         assert obstacles(item) == [("pinned cores", "NEU901", False)]
-        [obstacle] = workload(item).obstacles
+        [obstacle] = only_workload(item).obstacles
         assert obstacle.finding.path == "spec.template.spec.containers[0].env"
         assert "container main sets NEURON_RT_VISIBLE_CORES" in obstacle.finding.message
 
@@ -181,7 +181,7 @@ class TestObstacles:
     def test_queues_that_count_the_legacy_resource_are_an_obstacle(
         self, change: dict[str, Any], system: str, queue: str
     ) -> None:
-        found = workload(deployment(**TRN1, **change)).obstacles
+        found = only_workload(deployment(**TRN1, **change)).obstacles
         [message] = [each.finding.message for each in found if each.finding.code == "NEU232"]
         assert message.startswith(f"{system} counts aws.amazon.com/neuron{queue}, and does not count the claims")
 
@@ -196,7 +196,7 @@ class TestObstacles:
         metadata = {"name": "train", "namespace": "team-a", label: {key: "training"}}
         template = deployment(**TRN1)["spec"]["template"]
         item = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
-        assert [each.finding.code for each in workload(item).obstacles] == codes
+        assert [each.finding.code for each in only_workload(item).obstacles] == codes
 
     def test_a_custom_scheduler_is_an_obstacle(self) -> None:
         assert ("schedulerName", "NEU203", False) in obstacles(deployment(schedulerName="ours", **TRN1))
@@ -230,13 +230,13 @@ class TestObstacles:
         assert "NEU903" not in {code for _, code, _ in obstacles(deployment(affinity=affinity))}
 
     def test_a_workload_of_karpenter_stays_on_the_device_plugin(self) -> None:
-        only = workload(deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"}))
+        only = only_workload(deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"}))
         assert (only.fate, only.why, only.after) == (Fate.STAYS, "no node is made for its claim", None)
 
     @pytest.mark.parametrize(("spec", "fate"), [({"replicas": 2}, Fate.CONVERTS), ({}, Fate.STAYS)])
     def test_a_static_pool_among_the_files_serves_claims(self, spec: dict[str, Any], fate: Fate) -> None:
         pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "neuron"}, "spec": spec}
-        assert workload(pool, deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"})).fate is fate
+        assert only_workload(pool, deployment(nodeSelector={"karpenter.sh/nodepool": "neuron"})).fate is fate
 
     def test_a_missing_node_of_a_suitable_type_is_an_obstacle(self) -> None:
         made = EmulatedCluster()
@@ -250,7 +250,7 @@ class TestObstacles:
 
     def test_a_policy_that_denies_the_pods(self) -> None:
         few = policy('validations: [{expression: "neuron.devices <= 2", message: too many}]')
-        only = workload(deployment(**TRN1), policies=[few])
+        only = only_workload(deployment(**TRN1), policies=[few])
         assert (only.fate, only.blocked) == (Fate.REFUSED, True)
         assert [(each.cause.value, each.finding.code) for each in only.obstacles] == [("policy", "NEU801")]
         assert only.obstacles[0].finding.path == "spec.template"
@@ -267,7 +267,7 @@ class TestObstacles:
             "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template}},
         }
         assert obstacles(namespace(convert=mode), item) == [("device settings", "NEU710", False)]
-        assert workload(namespace(convert=mode), item).after == Devices(48)
+        assert only_workload(namespace(convert=mode), item).after == Devices(48)
 
 
 def test_equal_pods_of_two_namespaces_are_judged_with_their_own_templates() -> None:
@@ -288,6 +288,6 @@ def test_other_resources_change_nothing() -> None:
     resources = rich["spec"]["template"]["spec"]["containers"][0]["resources"]
     resources["limits"] |= {"memory": "8Gi", "vpc.amazonaws.com/efa": "4"}
     resources["requests"] = {"cpu": "4", "aws.amazon.com/neuron": "4"}
-    assert workload(rich) == workload(plain)
+    assert only_workload(rich) == only_workload(plain)
     resources["requests"]["aws.amazon.com/neuron"] = "2"
     assert obstacles(rich) == [("device counts", "NEU103", True)]

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from commands.report import shadow
+from commands.report import webhook_records
 from commands.report.model import LOG, Report
+from commands.report.render import as_markdown
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
-from commands.report.render_markdown import as_markdown
 from commands.report.render_text import as_text
 from runtime.console import Style
 from tests.commands.explain.test_forged_text import EVIL, outside_quotes
@@ -32,7 +32,7 @@ RENDER = {
 def forged() -> Report:
     log = json.dumps({"event": "decision", "decision": "shadowed", "namespace": "x", "name": EVIL, "findings": [EVIL]})
     stranger = {"apiVersion": "x/v1", "kind": EVIL, "metadata": {"name": EVIL, "uid": "u", "namespace": "team-a"}}
-    seen = (*shadow.of_events([EVENT]), *shadow.of_log([log.encode()]))
+    seen = (*webhook_records.of_events([EVENT]), *webhook_records.of_log([log.encode()]))
     return report(deployment(), owned(running("train-1"), stranger), shadowed=seen)
 
 

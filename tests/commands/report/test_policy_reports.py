@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from commands.report.model import Audit, AuditViolation, Reference
-from commands.report.policy_reports import MOST_RESULTS, ReportApi, bodies
+from commands.report.publish import MOST_RESULTS, ReportApi, bodies
 from tests.support.reports import NOW
 
 OPEN = ReportApi("openreports.io", "v1alpha1")

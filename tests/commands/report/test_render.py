@@ -16,10 +16,9 @@ from markdown_it import MarkdownIt
 
 from commands.objects.manifest_files import ReadProblem
 from commands.report.model import Report, Shadowed
+from commands.report.render import as_markdown, as_sarif
 from commands.report.render_html import as_html
 from commands.report.render_json import as_json
-from commands.report.render_markdown import as_markdown
-from commands.report.render_sarif import as_sarif
 from commands.report.render_text import as_text
 from runtime.console import Style, displayed
 from tests.policies.policy_files import policy

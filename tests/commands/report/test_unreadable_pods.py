@@ -1,9 +1,8 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from commands.cli.main import main
+from tests.support.invoking import invoke
 
 POD = """\
 apiVersion: v1
@@ -21,6 +20,6 @@ spec:
 def test_a_value_of_a_wrong_type_is_reported_by_every_command(tmp_path: Path, command: str, field: str) -> None:
     """The report, too, although the pod names no Neuron resource: it may be meant to."""
     (tmp_path / "pod.yaml").write_text(POD.format(field=field))
-    result = CliRunner().invoke(main, [command, "-f", str(tmp_path / "pod.yaml")])
+    result = invoke(command, "-f", tmp_path / "pod.yaml")
     assert result.exit_code == 1, result.output
     assert "NEU114" in result.output

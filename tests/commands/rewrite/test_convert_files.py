@@ -35,7 +35,7 @@ def named(name: str, manifest: dict[str, Any], namespace: str = "") -> dict[str,
     return {**manifest, "metadata": {"name": name, **({"namespace": namespace} if namespace else {}), **metadata}}
 
 
-def deployment(template: Any, name: str = "web", namespace: str = "") -> dict[str, Any]:
+def deployment_of(template: Any, name: str = "web", namespace: str = "") -> dict[str, Any]:
     inner = {"metadata": {"labels": {"app": name}}, "spec": template["spec"]}
     manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": {"template": inner}}
     return named(name, manifest, namespace)
@@ -284,7 +284,7 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
             [
                 facts("ResourceQuota", "q", "team", spec={"hard": {f"requests.{NEURON}": "16"}}),
                 facts("LimitRange", "l", "team", spec={"limits": [{"type": "Container", "max": {NEURON: "8"}}]}),
-                deployment(pod(container(neuron=4)), namespace="team"),
+                deployment_of(pod(container(neuron=4)), namespace="team"),
             ],
             [
                 "metadata.namespace: NEU205: LimitRange l has a min or max for a Neuron resource, which refuses this"
@@ -491,7 +491,7 @@ def test_ray_groups_that_declare_their_cores_get_no_notice() -> None:
 
 
 def test_a_template_in_a_workload_is_named_by_its_content() -> None:
-    done = convert_texts(text(deployment(pod(container(neuron=4)))))
+    done = convert_texts(text(deployment_of(pod(container(neuron=4)))))
     template = done.named("ResourceClaimTemplate")
     assert Template.make("4", template["spec"]).name == template["metadata"]["name"]
 

@@ -39,7 +39,7 @@ VOLCANO_JOB = {
 }
 
 
-def workload(version: str, kind: str) -> dict[str, Any]:
+def queued_workload(version: str, kind: str) -> dict[str, Any]:
     metadata = {"name": "w", "labels": {LABEL: "training"}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"template": {"spec": SPEC}}}
 
@@ -49,12 +49,12 @@ def validated(*objects: Any, policies: FilePolicies | None = None, **options: An
     return [f"{each.line} {each.finding.path}" for each in report.located if each.finding.code == "NEU232"]
 
 
-def converted(*objects: Any) -> list[str]:
+def queue_notices(*objects: Any) -> list[str]:
     found = convert_texts(text(*objects)).notices
     return [line for line in found if "NEU232" in line]
 
 
-def policies(spec: str) -> FilePolicies:
+def conversion_policies(spec: str) -> FilePolicies:
     policy = (
         f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
     )
@@ -69,7 +69,7 @@ class TestValidate:
     def test_kinds_that_are_counted_by_their_template_get_no_warning(
         self, version: str, kind: str, *, told: bool
     ) -> None:
-        assert bool(validated(workload(version, kind))) is told
+        assert bool(validated(queued_workload(version, kind))) is told
 
     def test_a_volcano_job_gets_one_warning(self) -> None:
         assert validated(VOLCANO_JOB) == ["6 spec.schedulerName"]
@@ -101,20 +101,20 @@ class TestValidate:
 
 class TestConvert:
     def test_a_job_with_a_rewritten_template_gets_the_queue_warning(self) -> None:
-        [line] = converted(workload("batch/v1", "Job"))
+        [line] = queue_notices(queued_workload("batch/v1", "Job"))
         assert line.startswith(f"f0.yaml:6: [document 1, Job w] metadata.labels[{LABEL}]: NEU232: Kueue counts ")
         assert line.endswith("deviceClassNames: [neuron.aws.com]} in resources.deviceClassMappings.")
 
     def test_a_volcano_job_gets_one_warning(self) -> None:
-        [line] = converted(VOLCANO_JOB)
+        [line] = queue_notices(VOLCANO_JOB)
         assert "spec.schedulerName: NEU232: Volcano counts aws.amazon.com/neuron in queue 'gold'" in line
 
     def test_objects_that_count_the_legacy_resource_get_a_warning(self) -> None:
-        assert len(converted(CLUSTER_QUEUE, NODE_POOL)) == 2
+        assert len(queue_notices(CLUSTER_QUEUE, NODE_POOL)) == 2
 
     def test_a_refused_pod_gets_no_queue_warning(self) -> None:
         refused = {**QUEUED, "spec": pod(container(neuron="7"))["spec"]}
-        assert converted(refused) == []
+        assert queue_notices(refused) == []
 
 
 class TestPolicies:
@@ -122,7 +122,7 @@ class TestPolicies:
         return convert_sources([source("m.yaml", text(*objects))], Settings(trainium(), found))
 
     def test_a_mode_for_queued_pods(self) -> None:
-        off = policies("{order: 1, queued: {mode: off}}")
+        off = conversion_policies("{order: 1, queued: {mode: off}}")
         plain = {**QUEUED, "metadata": {"name": "q"}}
         conversion = self.convert(off, QUEUED, plain)
         assert [change.rewrites for _, change in conversion.changes] == [False, True]
@@ -131,12 +131,14 @@ class TestPolicies:
         ]
 
     def test_kueue_copies_the_label_of_a_deployment_to_its_pods(self) -> None:
-        off = policies("{order: 1, queued: {mode: off}}")
-        changes = self.convert(off, workload("apps/v1", "Deployment"), workload("batch/v1", "Job")).changes
+        off = conversion_policies("{order: 1, queued: {mode: off}}")
+        changes = self.convert(
+            off, queued_workload("apps/v1", "Deployment"), queued_workload("batch/v1", "Job")
+        ).changes
         assert [change.rewrites for _, change in changes] == [False, True]
 
     def test_a_policy_that_converts_them_silences_the_warning_if_the_claim_has_no_alternatives(self) -> None:
-        found = policies("{order: 1, queued: {mode: convert}}")
+        found = conversion_policies("{order: 1, queued: {mode: convert}}")
         assert validated(QUEUED, policies=found) == []
         consecutive = {
             **QUEUED,

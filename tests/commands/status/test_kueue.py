@@ -29,13 +29,13 @@ def manager(image: str = "registry.k8s.io/kueue/kueue:v0.19.2", *arguments: str)
     return {"spec": {"template": {"spec": {"containers": containers}}}}
 
 
-def said(setup: KueueSetup, *classes: str) -> list[tuple[str, str]]:
+def kueue_lines(setup: KueueSetup, *classes: str) -> list[tuple[str, str]]:
     return [(line.verdict.value, f"{line.text} {line.fix}".rstrip()) for line in check((setup,), classes or (OURS,))]
 
 
 def test_a_kueue_with_the_mapping_counts_claims() -> None:
     setup = read_setup(mapped(MAPPING), manager())
-    assert said(setup) == [("well", "Kueue 0.19.2 counts claims of neuron.aws.com as aws.amazon.com/neuron.")]
+    assert kueue_lines(setup) == [("well", "Kueue 0.19.2 counts claims of neuron.aws.com as aws.amazon.com/neuron.")]
     assert counted_classes((setup,)) == {OURS}
 
 
@@ -53,7 +53,7 @@ def test_a_kueue_with_the_mapping_counts_claims() -> None:
 )
 def test_versions_that_refuse_generated_claims_are_named(image: str, text: str) -> None:
     setup = read_setup(mapped(MAPPING, featureGates={"DynamicResourceAllocation": True}), manager(image))
-    assert said(setup) == [("note", f"{text} Upgrade Kueue to 0.18.2 or later.")]
+    assert kueue_lines(setup) == [("note", f"{text} Upgrade Kueue to 0.18.2 or later.")]
     assert counted_classes((setup,)) == frozenset()
 
 
@@ -92,12 +92,12 @@ def test_other_versions_are_not_named(image: str) -> None:
 )
 def test_a_gate_that_is_off_is_named(image: str, gates: Any, arguments: tuple[str, ...], text: str) -> None:
     setup = read_setup(mapped(MAPPING, featureGates=gates), manager(image, *arguments))
-    assert said(setup) == [("note", f"{text} Enable it in featureGates of kueue-system/kueue-manager-config.")]
+    assert kueue_lines(setup) == [("note", f"{text} Enable it in featureGates of kueue-system/kueue-manager-config.")]
     assert counted_classes((setup,)) == frozenset()
 
 
 def test_a_gate_with_which_claims_would_be_refused_is_not_recommended() -> None:
-    assert said(read_setup(config(), manager("kueue:v0.17.8"))) == [
+    assert kueue_lines(read_setup(config(), manager("kueue:v0.17.8"))) == [
         (
             "note",
             "the feature gate DynamicResourceAllocation is off: Kueue 0.17.8 admits workloads with claims, and does not"
@@ -109,7 +109,7 @@ def test_a_gate_with_which_claims_would_be_refused_is_not_recommended() -> None:
 def test_classes_without_a_mapping_are_named_with_the_entries() -> None:
     setup = read_setup(mapped({"name": "aws.amazon.com/neuron", "deviceClassNames": ["trn2"]}), manager())
     classes = (OURS, "efa.networking.k8s.aws", "trn2")
-    assert said(setup, *classes)[0] == (
+    assert kueue_lines(setup, *classes)[0] == (
         "note",
         "Kueue 0.19.2 has no mapping for efa.networking.k8s.aws, neuron.aws.com: it admits no workload with such"
         " claims. Put {name: vpc.amazonaws.com/efa, deviceClassNames: [efa.networking.k8s.aws]},"
@@ -122,7 +122,7 @@ def test_the_entries_make_a_configuration_that_counts_all_classes() -> None:
     classes = (OURS, "efa.networking.k8s.aws", "trn2")
     entries = [yaml.safe_load(each) for each in device_class_mappings(classes, {"trn2": "team/neuron"})]
     setup = read_setup(mapped(*entries), manager())
-    assert [verdict for verdict, _ in said(setup, *classes)] == ["well"]
+    assert [verdict for verdict, _ in kueue_lines(setup, *classes)] == ["well"]
     assert setup.mapped["trn2"] == "team/neuron"
 
 
@@ -130,7 +130,7 @@ def test_the_entries_make_a_configuration_that_counts_all_classes() -> None:
 def test_a_capacity_that_the_driver_does_not_publish_is_named(name: str) -> None:
     capacity = {"name": name, "driver": OURS, "deviceSelector": {"cel": {"expression": "true"}}}
     setup = read_setup(mapped({**MAPPING, "sources": [{"capacity": capacity}]}), manager())
-    assert said(setup)[0] == (
+    assert kueue_lines(setup)[0] == (
         "note",
         f"the mapping of neuron.aws.com counts capacity {name!r}, which our driver does not publish."
         " Write neuroncores, without a domain.",
@@ -155,7 +155,7 @@ def test_a_capacity_that_the_driver_does_not_publish_is_named(name: str) -> None
     ids=["missing", "no-key", "no-yaml"],
 )
 def test_a_configuration_that_cannot_be_read_is_unknown(found: Any, text: str) -> None:
-    assert said(read_setup(found, manager())) == [("unknown", text)]
+    assert kueue_lines(read_setup(found, manager())) == [("unknown", text)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_configuration_that_cannot_be_read_is_unknown(found: Any, text: str) -
     ids=json.dumps,
 )
 def test_settings_of_wrong_types_count_nothing(broken: dict[str, Any]) -> None:
-    verdicts = [verdict for verdict, _ in said(read_setup(config(**broken), {"spec": {"template": None}}))]
+    verdicts = [verdict for verdict, _ in kueue_lines(read_setup(config(**broken), {"spec": {"template": None}}))]
     assert verdicts == ["note"]
 
 

@@ -9,7 +9,7 @@ from commands.status.lines import CheckResult
 from tests.support.installation import NOW, configuration, lease, well
 
 
-def said(*templates: str, condition: str = "") -> list[tuple[CheckResult, str]]:
+def template_lines(*templates: str, condition: str = "") -> list[tuple[CheckResult, str]]:
     made = copy.deepcopy(configuration("MutatingWebhookConfiguration"))
     for each in made["webhooks"][0]["matchConditions"]:
         each["expression"] += condition
@@ -35,8 +35,8 @@ def said(*templates: str, condition: str = "") -> list[tuple[CheckResult, str]]:
     ],
 )
 def test_the_templates_are_listed_once(condition: str, expected: tuple[CheckResult, str]) -> None:
-    assert said("xl-trn2=2", "l-trn2=1", condition=condition) == [expected]
+    assert template_lines("xl-trn2=2", "l-trn2=1", condition=condition) == [expected]
 
 
 def test_without_templates_nothing_is_said() -> None:
-    assert said() == []
+    assert template_lines() == []

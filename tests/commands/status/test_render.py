@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from commands.status.lines import CheckResult, StatusLine, listed
-from commands.status.render import as_json, as_text
+from commands.status.lines import CheckResult, StatusLine, as_json, as_text, listed
 from runtime.console import displayed
 
 LINES = (

@@ -17,7 +17,7 @@ OF_PODS = UnsentStatus(policy="privileged", resource="pods", operation="CREATE",
 OF_VOLUMES = UnsentStatus(policy="host-devices", resource="persistentvolumes", operation="CREATE")
 
 
-def said(*unsent: UnsentStatus, condition: str = "", rules: Any = None) -> list[tuple[str, str]]:
+def unsent_lines(*unsent: UnsentStatus, condition: str = "", rules: Any = None) -> list[tuple[str, str]]:
     made = copy.deepcopy(configuration(VALIDATING))
     pods = next(each for each in made["webhooks"] if each["name"] == PODS)
     if condition:
@@ -33,7 +33,7 @@ def said(*unsent: UnsentStatus, condition: str = "", rules: Any = None) -> list[
 
 
 def test_each_unsent_request_is_reported_once_with_the_value_to_set() -> None:
-    assert said(OF_PODS, OF_VOLUMES) == [
+    assert unsent_lines(OF_PODS, OF_VOLUMES) == [
         (
             "policy privileged has the action Deny for CREATE of pods without claims, which the webhook configuration"
             " does not send.",
@@ -49,23 +49,23 @@ def test_each_unsent_request_is_reported_once_with_the_value_to_set() -> None:
 
 @pytest.mark.parametrize("condition", [CONDITION, CONDITION.replace(" ", "\n  "), "true"])
 def test_no_pods_are_reported_with_the_condition_of_the_chart(condition: str) -> None:
-    assert said(OF_PODS, condition=condition) == []
+    assert unsent_lines(OF_PODS, condition=condition) == []
 
 
 @pytest.mark.parametrize("condition", [f"{CONDITION} && false", "object.spec.hostPID", "!(true && false)"])
 def test_pods_are_reported_with_another_condition(condition: str) -> None:
-    assert len(said(OF_PODS, condition=condition)) == 1
+    assert len(unsent_lines(OF_PODS, condition=condition)) == 1
 
 
 def test_a_long_condition_is_compared_by_its_beginning() -> None:
     cut = UnsentStatus(policy="p", resource="pods", operation="CREATE", condition="x" * LONGEST_CONDITION)
-    assert said(cut, condition="x" * 2000) == []
-    assert len(said(cut, condition="x" * 1000)) == 1
+    assert unsent_lines(cut, condition="x" * 2000) == []
+    assert len(unsent_lines(cut, condition="x" * 1000)) == 1
 
 
 def test_no_pods_are_reported_with_a_rule_without_conditions() -> None:
     def rule(resource: str) -> dict[str, Any]:
         return {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
 
-    assert said(OF_PODS, OF_VOLUMES, rules=[rule("pods"), rule("persistentvolumes")]) == []
-    assert len(said(OF_VOLUMES, rules=[rule("persistentvolumeclaims")])) == 1
+    assert unsent_lines(OF_PODS, OF_VOLUMES, rules=[rule("pods"), rule("persistentvolumes")]) == []
+    assert len(unsent_lines(OF_VOLUMES, rules=[rule("persistentvolumeclaims")])) == 1

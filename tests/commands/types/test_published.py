@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commands.types import published, scaling
+from commands.types import published
 from commands.types.published import NodeTemplate
 from kubeletplugin.publish.slices import driver_version
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType
@@ -113,11 +113,11 @@ def test_every_claim_of_a_type_fits_the_slices_of_its_template(
     shared = {"driver": "neuron.aws.com", "pool": {"name": NODE}}
     karpenter = [{"spec": {**shared, **each}} for each in pool["resourceSlices"]]
     counts = []
-    for count, spec in scaling.claims_of(entry):
+    for count, spec in published.claims_of(entry):
         counts.append(count)
-        assert scaling.fits(spec, generated), count
-        assert scaling.fits(spec, written), count
-        assert scaling.fits(spec, karpenter), count
+        assert published.fits(spec, generated), count
+        assert published.fits(spec, written), count
+        assert published.fits(spec, karpenter), count
     assert counts == [*entry.counts] if not entry.consecutive else counts == [*range(1, (entry.devices or 0) + 1)]
 
 
@@ -129,17 +129,17 @@ def test_a_claim_of_another_type_fits_the_template_if_and_only_if_it_fits_the_no
     written = by_driver(entry.name)
     answers = set()
     for other in ("trn1.32xlarge", "trn3e.24xlarge", "inf2.24xlarge"):
-        for count, spec in scaling.claims_of(known(other)):
-            fits = scaling.fits(spec, generated)
+        for count, spec in published.claims_of(known(other)):
+            fits = published.fits(spec, generated)
             answers.add(fits)
-            assert fits == scaling.fits(spec, written), (other, count)
+            assert fits == published.fits(spec, written), (other, count)
     assert answers == {True, False}
 
 
 def test_cluster_autoscaler_starts_a_first_node_for_single_devices_only() -> None:
     for name in ("trn2.48xlarge", "trn3e.24xlarge", "inf2.48xlarge"):
         seen = published.slices_of_annotations(known(name), "n")
-        assert [count for count, spec in scaling.claims_of(known(name)) if scaling.fits(spec, seen)] == [1]
+        assert [count for count, spec in published.claims_of(known(name)) if published.fits(spec, seen)] == [1]
 
 
 def test_the_annotations_have_the_number_of_devices() -> None:

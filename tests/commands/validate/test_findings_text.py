@@ -1,7 +1,7 @@
 """Findings of `validate` as text: each fact once."""
 
 from commands.validate.check_files import Located
-from commands.validate.findings_text import MOST_PLACES, as_text
+from commands.validate.output import MOST_PLACES, as_text
 from neuron.findings import Finding, warning
 from runtime.console import Style, displayed
 

@@ -9,6 +9,7 @@ from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.making import Claim, Refusal, make_claim
 from neuron.findings import Finding
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
+from tests.support.allocations import devices_of
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 CATALOGUE = Catalogue()
@@ -50,11 +51,9 @@ def refuse(
 
 def counts(claim: Claim) -> list[int]:
     """Devices of each request."""
-    return [(request.get("exactly") or request["firstAvailable"][0])["count"] for request in devices(claim)["requests"]]
-
-
-def devices(claim: Claim) -> Any:
-    return claim.template.spec["spec"]["devices"]
+    return [
+        (request.get("exactly") or request["firstAvailable"][0])["count"] for request in devices_of(claim)["requests"]
+    ]
 
 
 def expressions(request: dict[str, Any]) -> list[str]:
@@ -63,9 +62,9 @@ def expressions(request: dict[str, Any]) -> list[str]:
 
 def test_one_device_needs_no_constraint_and_no_type() -> None:
     claim = make([ask(1)])
-    (request,) = devices(claim)["requests"]
+    (request,) = devices_of(claim)["requests"]
     assert request["exactly"]["count"] == 1
-    assert "constraints" not in devices(claim)
+    assert "constraints" not in devices_of(claim)
     assert len(expressions(request["exactly"])) == 1
     assert not claim.connected
 
@@ -74,7 +73,7 @@ def test_one_device_needs_no_constraint_and_no_type() -> None:
 def test_connected_sets_match_on_their_device_group(count: int) -> None:
     claim = make([ask(count)])
     assert counts(claim) == [count]
-    assert devices(claim)["constraints"] == [
+    assert devices_of(claim)["constraints"] == [
         {"requests": ["n0"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
     ]
     assert claim.connected
@@ -92,7 +91,7 @@ def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: li
     total = sum(len(each.split(",")) for each in ranges)
     claim = make([ask(total)], types(name))
     assert counts(claim) == [len(each.split(",")) for each in ranges]
-    for request, ids in zip(devices(claim)["requests"], ranges, strict=True):
+    for request, ids in zip(devices_of(claim)["requests"], ranges, strict=True):
         (expression,) = expressions(request["exactly"])
         assert expression.startswith(
             '"deviceId" in device.attributes["neuron.aws.com"]'
@@ -103,16 +102,16 @@ def test_a_whole_node_is_requested_in_ranges_of_device_ids(name: str, ranges: li
 
 
 def test_the_ranges_of_a_whole_node_are_one_group() -> None:
-    (constraint,) = devices(make([ask(16)]))["constraints"]
+    (constraint,) = devices_of(make([ask(16)]))["constraints"]
     requests = [f"n{number}" for number in range(6)]
     assert constraint == {"requests": requests, "matchAttribute": "resource.aws.com/devicegroup16_id"}
 
 
 def test_a_whole_node_among_alternatives_is_requested_in_ranges_too() -> None:
     claim = make([ask(16)], types("trn1.32xlarge", "inf1.24xlarge"))
-    parts = [[each["count"] for each in request["firstAvailable"]] for request in devices(claim)["requests"]]
+    parts = [[each["count"] for each in request["firstAvailable"]] for request in devices_of(claim)["requests"]]
     assert parts == [[3, 3]] * 5 + [[1, 1]]
-    (constraint,) = devices(claim)["constraints"]
+    (constraint,) = devices_of(claim)["constraints"]
     assert constraint["requests"] == [f"n{number}/trn1" for number in range(6)]
 
 
@@ -122,7 +121,7 @@ def test_init_containers_of_a_whole_node_use_the_whole_claim() -> None:
 
 def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
     claim = make([ask(4), ask(1, index=1)])
-    for request in devices(claim)["requests"]:
+    for request in devices_of(claim)["requests"]:
         assert expressions(request["exactly"])[0] == (
             '!("resourceType" in device.attributes["neuron.aws.com"])'
             ' || device.attributes["neuron.aws.com"].resourceType == "neuron_device"'
@@ -131,7 +130,7 @@ def test_every_device_request_excludes_whole_nodes_with_a_guard() -> None:
 
 def test_requests_are_ordered_connected_first_then_largest() -> None:
     claim = make([ask(1), ask(4, index=1), ask(1, index=2), ask(8, index=3)])
-    assert [request["exactly"]["count"] for request in devices(claim)["requests"]] == [3, 3, 2, 3, 1, 1, 1]
+    assert [request["exactly"]["count"] for request in devices_of(claim)["requests"]] == [3, 3, 2, 3, 1, 1, 1]
     assert claim.uses == (("n5",), ("n3", "n4"), ("n6",), ("n0", "n1", "n2"))
     assert claim.template.name.startswith("neuron-8-4-1-1-")
 
@@ -139,7 +138,7 @@ def test_requests_are_ordered_connected_first_then_largest() -> None:
 def test_a_container_that_uses_all_requests_refers_to_the_claim() -> None:
     claim = make([ask(8, role=Role.INIT), ask(4, index=1)])
     assert claim.uses == ((), ("n0",))
-    assert devices(claim)["constraints"] == [
+    assert devices_of(claim)["constraints"] == [
         {"requests": ["n0"], "matchAttribute": "resource.aws.com/devicegroup4_id"},
         {"requests": ["n0", "n1"], "matchAttribute": "resource.aws.com/devicegroup8_id"},
     ]
@@ -152,8 +151,8 @@ def test_an_init_container_may_need_two_of_three_requests() -> None:
 
 def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> None:
     claim = make([ask(12)], types("inf2.48xlarge"))
-    assert "constraints" not in devices(claim)
-    for request in devices(claim)["requests"]:
+    assert "constraints" not in devices_of(claim)
+    for request in devices_of(claim)["requests"]:
         (expression,) = expressions(request["exactly"])
         assert (
             ' && "instanceType" in device.attributes["neuron.aws.com"]'
@@ -163,9 +162,9 @@ def test_a_whole_ring_node_is_connected_without_a_group_but_names_its_type() -> 
 
 def test_families_that_need_different_requests_become_alternatives() -> None:
     claim = make([ask(4)], types("trn1.32xlarge", "inf1.6xlarge"))
-    (request,) = devices(claim)["requests"]
+    (request,) = devices_of(claim)["requests"]
     assert [alternative["name"] for alternative in request["firstAvailable"]] == ["trn1", "inf1"]
-    assert devices(claim)["constraints"] == [
+    assert devices_of(claim)["constraints"] == [
         {"requests": ["n0/trn1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
     ]
     assert claim.types == ("trn1.32xlarge", "inf1.6xlarge")
@@ -177,7 +176,7 @@ def test_two_alternatives_of_one_family_have_different_names() -> None:
         InstanceType("odd.large", "odd", 8, 2, (1,), 1, None, Topology.TORUS, (4, 8)),
     ]
     claim = make([ask(4)], family)
-    assert [each["name"] for each in devices(claim)["requests"][0]["firstAvailable"]] == ["odd", "odd-2"]
+    assert [each["name"] for each in devices_of(claim)["requests"][0]["firstAvailable"]] == ["odd", "odd-2"]
 
 
 @pytest.mark.parametrize(
@@ -214,13 +213,13 @@ def test_cores_become_devices_rounded_up_and_unused_cores_are_reported(
 )
 def test_cores_are_inside_one_group_of_the_next_size(amount: int, group: int | None) -> None:
     claim = make([cores(amount)], types("trn1.32xlarge"))
-    found = [each["matchAttribute"] for each in devices(claim).get("constraints", ())]
+    found = [each["matchAttribute"] for each in devices_of(claim).get("constraints", ())]
     assert found == ([] if group is None else [f"resource.aws.com/devicegroup{group}_id"])
 
 
 def test_most_devices_of_a_node_are_a_run_and_the_first_leaves_the_largest_groups() -> None:
     entry = dataclasses.replace(*types("trn1.32xlarge"), tries_orders=True)
-    (*core, last) = devices(make([cores(24)], [entry]))["requests"]
+    (*core, last) = devices_of(make([cores(24)], [entry]))["requests"]
     assert sum(each["exactly"]["count"] for each in core) + last["firstAvailable"][0]["count"] == 12
     assert "deviceId in [0, 1, 2, 3]" in last["firstAvailable"][0]["selectors"][0]["cel"]["expression"].replace(
         'device.attributes["neuron.aws.com"].', ""
@@ -231,9 +230,9 @@ def test_most_devices_of_a_node_are_a_run_and_the_first_leaves_the_largest_group
 def test_cores_of_shared_devices_of_a_group_are_whole_devices_and_a_share() -> None:
     entry = dataclasses.replace(*types("trn1.32xlarge"), shares_cores=True)
     claim = make([cores(5)], [entry])
-    whole, share = [request["exactly"] for request in devices(claim)["requests"]]
+    whole, share = [request["exactly"] for request in devices_of(claim)["requests"]]
     assert (whole["count"], share["count"], share["capacity"]) == (2, 1, {"requests": {"neuroncores": "1"}})
-    assert devices(claim)["constraints"] == [
+    assert devices_of(claim)["constraints"] == [
         {"requests": ["n0", "n1"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
     ]
     assert claim.exact == (True,)
@@ -311,7 +310,7 @@ def test_numbers_of_cores_that_collectives_do_not_serve_are_reported(amount: int
 
 def test_cores_on_different_families_become_alternatives_with_their_own_counts() -> None:
     claim = make([cores(4)], types("trn1.32xlarge", "trn2.48xlarge"))
-    (request,) = devices(claim)["requests"]
+    (request,) = devices_of(claim)["requests"]
     assert [(each["name"], each["count"]) for each in request["firstAvailable"]] == [("trn1", 2), ("trn2", 1)]
     for each, name in zip(request["firstAvailable"], ("trn1.32xlarge", "trn2.48xlarge"), strict=True):
         (expression,) = expressions(each)
@@ -322,7 +321,7 @@ def test_cores_on_different_families_become_alternatives_with_their_own_counts()
 
 def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
     claim = make([ask(4)], DEFAULT, DeviceConfig(lnc=1))
-    assert devices(claim)["config"] == [
+    assert devices_of(claim)["config"] == [
         {
             "requests": ["n0"],
             "opaque": {
@@ -337,20 +336,20 @@ def test_lnc_becomes_a_config_on_hardware_that_has_a_choice() -> None:
 
 def test_lnc_1_needs_no_config_on_types_without_another_size() -> None:
     claim = make([ask(4)], types("trn1.32xlarge"), DeviceConfig(lnc=1))
-    assert "config" not in devices(claim)
+    assert "config" not in devices_of(claim)
 
 
 def test_an_ultraserver_is_one_whole_node() -> None:
     claim = make([ask(16)], DEFAULT, DeviceConfig(lnc=1, ultraserver_mode=4))
-    (request,) = devices(claim)["requests"]
+    (request,) = devices_of(claim)["requests"]
     assert request["exactly"]["count"] == 1
     assert '.resourceType == "neuron_node"' in expressions(request["exactly"])[0]
-    assert "constraints" not in devices(claim)
-    assert [entry["opaque"]["parameters"]["kind"] for entry in devices(claim)["config"]] == [
+    assert "constraints" not in devices_of(claim)
+    assert [entry["opaque"]["parameters"]["kind"] for entry in devices_of(claim)["config"]] == [
         "NeuronConfig",
         "UltraServerConfig",
     ]
-    assert devices(claim)["config"][1]["opaque"]["parameters"]["ultraserverMode"] == 4
+    assert devices_of(claim)["config"][1]["opaque"]["parameters"]["ultraserverMode"] == 4
     assert claim.types == ("trn2u.48xlarge",)
 
 

@@ -13,7 +13,7 @@ from conversion.claims.interfaces import Interfaces
 from conversion.claims.making import Claim, Refusal, make_claim
 from neuron.hardware import device_groups
 from neuron.hardware.instances import Catalogue
-from tests.conversion.claims.test_claims import ask, cores, devices, types
+from tests.conversion.claims.test_claims import ask, cores, devices_of, types
 
 CLASS = "efa.networking.k8s.aws"
 ANY = ("trn1.32xlarge", "trn1n.32xlarge", "trn2.48xlarge", "trn2.3xlarge", "inf2.48xlarge")
@@ -24,7 +24,7 @@ def make(wanted: Ask, count: int, *names: str, **config: Any) -> Claim | Refusal
     return make_claim([wanted], types(*names), settings, "neuron.aws.com", pin_types=False)
 
 
-def refusal(wanted: Ask, count: int, *names: str, **config: Any) -> str:
+def efa_error(wanted: Ask, count: int, *names: str, **config: Any) -> str:
     made = make(wanted, count, *names, **config)
     assert isinstance(made, Refusal), made
     (finding,) = made.findings
@@ -38,7 +38,7 @@ def test_the_group_of_the_devices_ties_as_many_interfaces_as_it_has(size: int, o
         claim = make(ask(size), most, name)
         assert isinstance(claim, Claim)
         assert claim.connected
-        body = devices(claim)
+        body = devices_of(claim)
         efa = [each for each in body["requests"] if each["exactly"]["deviceClassName"] == CLASS]
         neuron = [each for each in body["requests"] if each not in efa]
         assert sum(each["exactly"]["count"] for each in neuron) == size
@@ -49,7 +49,7 @@ def test_the_group_of_the_devices_ties_as_many_interfaces_as_it_has(size: int, o
             "matchAttribute": f"resource.aws.com/devicegroup{size}_id",
         }
         assert claim.uses == ((),)
-        assert f"Request at most {most}." in refusal(ask(size), most + 1, name)
+        assert f"Request at most {most}." in efa_error(ask(size), most + 1, name)
 
 
 def requested(size: int, count: int, name: str, *, orders: bool) -> Any:
@@ -58,7 +58,7 @@ def requested(size: int, count: int, name: str, *, orders: bool) -> Any:
     made = make_claim([ask(size)], list(entries), settings, "neuron.aws.com", pin_types=False)
     assert isinstance(made, Claim)
     assert made.uses == ((),)
-    return devices(made)
+    return devices_of(made)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,18 @@ def test_types_that_need_another_group_are_left_out() -> None:
 
 
 def test_too_many_interfaces_name_the_type_that_has_most() -> None:
-    assert refusal(ask(4), 5, "trn1.32xlarge", "trn2.48xlarge") == (
+    assert efa_error(ask(4), 5, "trn1.32xlarge", "trn2.48xlarge") == (
         "container c0 asks for vpc.amazonaws.com/efa: 5 with 4 devices, and a group of 4 devices of trn2.48xlarge has 4"
         " EFA interfaces. Request at most 4."
     )
-    assert "one device of trn1.32xlarge has 1 EFA interface. Request at most 1." in refusal(ask(1), 2, "trn1.32xlarge")
+    assert "one device of trn1.32xlarge has 1 EFA interface. Request at most 1." in efa_error(
+        ask(1), 2, "trn1.32xlarge"
+    )
 
 
 def test_types_without_groups_are_refused() -> None:
     for name in ("inf2.48xlarge", "trn2.3xlarge"):
-        assert f"{name} has no device groups that tie EFA interfaces" in refusal(ask(1), 1, name)
+        assert f"{name} has no device groups that tie EFA interfaces" in efa_error(ask(1), 1, name)
 
 
 def test_unconnected_devices_are_refused() -> None:
@@ -147,7 +149,7 @@ def test_unconnected_devices_are_refused() -> None:
 
 
 def test_ultraservers_are_refused() -> None:
-    message = refusal(ask(16), 16, "trn2u.48xlarge", ultraserver_mode=4)
+    message = efa_error(ask(16), 16, "trn2u.48xlarge", ultraserver_mode=4)
     assert "a whole UltraServer node has no device group. Drop the annotation, or the EFA limit." in message
 
 

@@ -30,7 +30,7 @@ def ask(amount: int, resource: str = "neuron") -> Ask:
     return Ask("main", Role.APP, "spec.containers[0]", f"aws.amazon.com/{resource}", amount)
 
 
-def request(count: Any, name: str = "r", types: str = "", **more: Any) -> dict[str, Any]:
+def class_request(count: Any, name: str = "r", types: str = "", **more: Any) -> dict[str, Any]:
     exactly: dict[str, Any] = {"deviceClassName": CLASS, **more}
     exactly |= {"allocationMode": "All"} if count == "All" else {"count": count}
     if types:
@@ -79,65 +79,69 @@ def test_a_generated_claim_spec_has_no_difference(amount: int, resource: str, ln
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        pytest.param(compare(ask(16), request(16, types="trn2.48xlarge")), "", id="a whole node"),
-        pytest.param(compare(ask(16), request("All", types="trn2.48xlarge")), "", id="all devices of a node"),
-        pytest.param(compare(ask(4), request(4), **FOURS), "", id="a connected group"),
-        pytest.param(compare(ask(4), request(2, "a"), request(2, "b"), **FOURS), "", id="two requests, one group"),
-        pytest.param(compare(ask(7), request(7), unconnected=True), "", id="a policy that needs no connection"),
+        pytest.param(compare(ask(16), class_request(16, types="trn2.48xlarge")), "", id="a whole node"),
+        pytest.param(compare(ask(16), class_request("All", types="trn2.48xlarge")), "", id="all devices of a node"),
+        pytest.param(compare(ask(4), class_request(4), **FOURS), "", id="a connected group"),
         pytest.param(
-            compare(ask(16), request(8, types="trn2.48xlarge")),
+            compare(ask(4), class_request(2, "a"), class_request(2, "b"), **FOURS), "", id="two requests, one group"
+        ),
+        pytest.param(compare(ask(7), class_request(7), unconnected=True), "", id="a policy that needs no connection"),
+        pytest.param(
+            compare(ask(16), class_request(8, types="trn2.48xlarge")),
             "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices",
             id="a count",
         ),
         pytest.param(
-            compare(ask(4), request(4)),
+            compare(ask(4), class_request(4)),
             "its devices need not be connected: nothing keeps the 4 devices of request r connected",
             id="no connection",
         ),
         pytest.param(
-            compare(ask(4), request(2, "a"), request(2, "b")),
+            compare(ask(4), class_request(2, "a"), class_request(2, "b")),
             "its devices need not be connected: one container uses 4 devices of requests a, b; nothing keeps them "
             "connected",
             id="two requests without connection",
         ),
         pytest.param(
-            compare(ask(16), request(16, types="trn2.48xlarge"), config=[LNC_1]),
+            compare(ask(16), class_request(16, types="trn2.48xlarge"), config=[LNC_1]),
             "it sets logical NeuronCore 1, and the pod asks for no logical NeuronCore",
             id="a logical NeuronCore",
         ),
         pytest.param(
-            compare(ask(16), request(16, types="trn2.48xlarge"), device=DeviceConfig(1)),
+            compare(ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1)),
             "it sets no logical NeuronCore, and the pod asks for logical NeuronCore 1",
             id="no logical NeuronCore",
         ),
         pytest.param(
-            compare(ask(16), request(16, types="trn2.48xlarge"), device=DeviceConfig(1), config=[LNC_1]),
+            compare(ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1), config=[LNC_1]),
             "",
             id="the same logical NeuronCore",
         ),
         pytest.param(
-            compare(ask(1), {"name": "r", "exactly": {**request(1)["exactly"], "deviceClassName": "gpu.example.com"}}),
+            compare(
+                ask(1), {"name": "r", "exactly": {**class_request(1)["exactly"], "deviceClassName": "gpu.example.com"}}
+            ),
             "it requests no Neuron devices",
             id="a class of another driver",
         ),
         pytest.param(
-            compare(ask(1), request(1, types="trn2.48xlarge", adminAccess=True)),
+            compare(ask(1), class_request(1, types="trn2.48xlarge", adminAccess=True)),
             "its request 'r' has adminAccess, which allocates no device",
             id="administrative access",
         ),
         pytest.param(
-            compare(ask(1), request(1, types="inf2.48xlarge")),
+            compare(ask(1), class_request(1, types="inf2.48xlarge")),
             "it selects inf2.48xlarge, and the pod can run on trn1.32xlarge, trn2.48xlarge",
             id="another instance type",
         ),
         pytest.param(
-            compare(ask(4), request(17, types="trn2.48xlarge"), **FOURS),
+            compare(ask(4), class_request(17, types="trn2.48xlarge"), **FOURS),
             "it has an error: NEU521: 17 devices are requested, and a node of trn2.48xlarge has 16. Request 16 or "
             "fewer",
             id="an error of its own",
         ),
         pytest.param(
-            compare(ask(16, "neuroncore"), request(4), types=("trn1.32xlarge",), **FOURS),
+            compare(ask(16, "neuroncore"), class_request(4), types=("trn1.32xlarge",), **FOURS),
             "it gives 4 devices on trn1.32xlarge, where the pod needs 8 devices",
             id="too few cores",
         ),
@@ -148,7 +152,10 @@ def test_a_difference_is_reported(found: str, said: str) -> None:
 
 
 def test_a_class_of_ours_with_another_name_is_a_difference() -> None:
-    own = {"name": "r", "exactly": {**request(1, types="trn2.48xlarge")["exactly"], "deviceClassName": "team-class"}}
+    own = {
+        "name": "r",
+        "exactly": {**class_request(1, types="trn2.48xlarge")["exactly"], "deviceClassName": "team-class"},
+    }
     assert compare(ask(1), own) == "it requests DeviceClass 'team-class', and the pod gets devices of neuron.aws.com"
 
 
@@ -160,7 +167,7 @@ def test_alternatives_with_other_numbers_are_a_difference() -> None:
 
 def test_an_ultraserver_needs_the_same_mode() -> None:
     expression = "device.attributes['neuron.aws.com'].resourceType == 'neuron_node'"
-    node = request(1, selectors=[{"cel": {"expression": expression}}])
+    node = class_request(1, selectors=[{"cel": {"expression": expression}}])
     device, types = DeviceConfig(None, 4), ("trn2u.48xlarge",)
     fours = config("UltraServerConfig", "ultraserverMode", 4)
     twos = config("UltraServerConfig", "ultraserverMode", 2)
@@ -172,5 +179,5 @@ def test_an_ultraserver_needs_the_same_mode() -> None:
 
 
 def test_an_instance_type_that_cannot_serve_the_pod_is_a_difference() -> None:
-    said = compare(ask(7), request(7, types="trn2.48xlarge"), types=("trn2.48xlarge",))
+    said = compare(ask(7), class_request(7, types="trn2.48xlarge"), types=("trn2.48xlarge",))
     assert said.startswith(("it has an error: NEU520", "on trn2.48xlarge: Instance type trn2.48xlarge does not"))

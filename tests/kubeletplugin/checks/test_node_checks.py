@@ -24,7 +24,7 @@ from tests.kubeletplugin.checks.test_containers import Host, host
 from tests.kubeletplugin.fakes import FakeClock, Node
 
 
-class World:
+class NodeWorld:
     def __init__(self, tmp_path: Path) -> None:
         self.node, self.clock, self.metrics = Node(tmp_path / "node"), FakeClock(), PluginMetrics()
         (tmp_path / "host").mkdir()
@@ -50,7 +50,7 @@ class World:
 
 def test_what_changes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World(tmp_path)
+    world = NodeWorld(tmp_path)
 
     async def scenario() -> None:
         await world.monitor.refresh()
@@ -78,7 +78,7 @@ def test_what_changes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_open_handles_are_looked_at_after_each_preparation_and_files_at_times(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = NodeWorld(tmp_path)
 
     async def scenario() -> None:
         await world.monitor.refresh()

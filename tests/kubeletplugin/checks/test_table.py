@@ -266,24 +266,24 @@ def test_cdi_of_a_node_that_cannot_be_read(trn2: Node) -> None:
     assert (found.result, found.found) == (Grade.UNKNOWN, "the Node cannot be read: 403 Forbidden")
 
 
-def container(*, has: bool, seen: tuple[DeviceNode, ...] | None = None) -> ClaimContainer:
+def claim_container(*, has: bool, seen: tuple[DeviceNode, ...] | None = None) -> ClaimContainer:
     return ClaimContainer("ns/p", "main", "ns/c (UID u)", frozenset({0}), has, seen)
 
 
 def test_a_container_proves_cdi_or_its_absence(trn2: Node) -> None:
-    well = readings(trn2, node=NodeInfo("containerd://1.7.29"), containers=(container(has=True, seen=nodes(1)),))
+    well = readings(trn2, node=NodeInfo("containerd://1.7.29"), containers=(claim_container(has=True, seen=nodes(1)),))
     assert finding("CDI", well).found == "containerd://1.7.29 applied a CDI spec to container main of pod ns/p"
     assert finding("container", well).found == (
         "container main of pod ns/p has the devices of ResourceClaim ns/c (UID u); its nodes have mode 0666, user 0, "
         "group 0"
     )
-    without = readings(trn2, node=NodeInfo("containerd://1.7.29"), containers=(container(has=False),))
+    without = readings(trn2, node=NodeInfo("containerd://1.7.29"), containers=(claim_container(has=False),))
     found = finding("container", without)
     assert (found.result, found.found) == (
         Grade.WRONG,
         "runs without the devices of its claim: container main of pod ns/p (ResourceClaim ns/c (UID u))",
     )
-    lacking = finding("container", readings(trn2, containers=(container(has=True, seen=()),)))
+    lacking = finding("container", readings(trn2, containers=(claim_container(has=True, seen=()),)))
     assert (lacking.result, "and not /dev/neuron0" in lacking.found) == (Grade.WRONG, True)
     assert finding("container", readings(trn2, containers="no /proc")).result is Grade.UNKNOWN
     assert finding("container", readings(trn2)).result is Grade.UNKNOWN

@@ -23,7 +23,7 @@ def trn2() -> InstanceType:
     return found
 
 
-def judged(device: NeuronDevice) -> DeviceHealth:
+def health_of(device: NeuronDevice) -> DeviceHealth:
     [health] = assess(NodeHardware("trn2.3xlarge", None, (device,)), trn2()).health
     return health
 
@@ -63,11 +63,11 @@ JUDGED: dict[str, tuple[NeuronDevice, HealthStatus, str, str]] = {
 @pytest.mark.parametrize("name", JUDGED)
 def test_a_device_is_judged(name: str) -> None:
     device, status, reason, message = JUDGED[name]
-    assert judged(device) == DeviceHealth("neuron-device-0", status, reason, message)
+    assert health_of(device) == DeviceHealth("neuron-device-0", status, reason, message)
 
 
 def test_a_message_is_no_longer_than_the_kubelet_keeps() -> None:
-    assert len(judged(NeuronDevice(0, unhealthy=tuple(f"part-{n}" for n in range(200)))).message) == 1024
+    assert len(health_of(NeuronDevice(0, unhealthy=tuple(f"part-{n}" for n in range(200)))).message) == 1024
 
 
 def test_devices_that_the_type_has_and_the_node_lacks_have_vanished(node: Node) -> None:

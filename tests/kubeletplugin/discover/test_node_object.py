@@ -12,13 +12,13 @@ from kubeletplugin.api_store import ApiStore
 from kubeletplugin.discover.own_node import NodeApi
 from kubeletplugin.ports import KubeError
 from tests.kubeletplugin.fakes import NODE
-from tests.kubeletplugin.test_api_store import GROUP, Server, answering, run, status
+from tests.kubeletplugin.test_api_store import GROUP, Server, answering, run_scenario, status
 
 NODES = "/api/v1/nodes"
 SELECTOR = {"fieldSelector": f"metadata.name={NODE}"}
 
 
-def node(version: str) -> dict[str, Any]:
+def node_of_version(version: str) -> dict[str, Any]:
     return {"metadata": {"name": NODE, "resourceVersion": version}}
 
 
@@ -27,7 +27,7 @@ def following(*events: tuple[str, dict[str, Any]]) -> Server:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
-            return web.json_response({"items": [node("4")], "metadata": {"resourceVersion": "9"}})
+            return web.json_response({"items": [node_of_version("4")], "metadata": {"resourceVersion": "9"}})
         lines = "".join(json.dumps({"type": kind, "object": body}) + "\n" for kind, body in events)
         return web.Response(text=lines)
 
@@ -41,9 +41,12 @@ async def followed(api: ApiStore) -> list[str]:
 
 def test_the_node_is_listed_and_then_watched_alone(tmp_path: Path) -> None:
     server = following(
-        ("MODIFIED", node("10")), ("BOOKMARK", node("11")), ("DELETED", node("12")), ("ADDED", node("13"))
+        ("MODIFIED", node_of_version("10")),
+        ("BOOKMARK", node_of_version("11")),
+        ("DELETED", node_of_version("12")),
+        ("ADDED", node_of_version("13")),
     )
-    assert run(server, tmp_path, followed) == ["4", "10", "13"]
+    assert run_scenario(server, tmp_path, followed) == ["4", "10", "13"]
     (_, _, listed, _), (_, _, watched, _) = server.requests
     assert listed == SELECTOR
     assert watched.items() >= (SELECTOR | {"watch": "true", "resourceVersion": "9"}).items()
@@ -52,12 +55,12 @@ def test_the_node_is_listed_and_then_watched_alone(tmp_path: Path) -> None:
 def test_an_expired_watch_is_an_error(tmp_path: Path) -> None:
     expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
     with pytest.raises(KubeError, match="The API server answered 410: 'too old resource version"):
-        run(following(("ERROR", expired)), tmp_path, followed)
+        run_scenario(following(("ERROR", expired)), tmp_path, followed)
 
 
 def test_the_next_watch_resumes_and_an_expired_version_is_followed_by_a_list(tmp_path: Path) -> None:
     expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    server = following(("MODIFIED", node("10")), ("BOOKMARK", node("11")))
+    server = following(("MODIFIED", node_of_version("10")), ("BOOKMARK", node_of_version("11")))
 
     async def scenario(api: ApiStore) -> list[str]:
         own = NodeApi(api, NODE)
@@ -68,7 +71,7 @@ def test_the_next_watch_resumes_and_an_expired_version_is_followed_by_a_list(tmp
                 seen += [body["metadata"]["resourceVersion"] async for body in own.follow()]
         return seen
 
-    assert run(server, tmp_path, scenario) == ["4", "10", "10", "4"]
+    assert run_scenario(server, tmp_path, scenario) == ["4", "10", "10", "4"]
     asked = [query.get("resourceVersion", "list") for _, _, query, _ in server.requests]
     assert asked == ["list", "9", "11", "11", "list", "9"]
 
@@ -82,24 +85,24 @@ def test_a_broken_watch_names_its_kind(tmp_path: Path) -> None:
 
     server.answers[NODES] = broken
     with pytest.raises(KubeError, match="The watch on Nodes broke off: "):
-        run(server, tmp_path, followed)
+        run_scenario(server, tmp_path, followed)
 
 
 def test_a_list_without_items_is_an_error(tmp_path: Path) -> None:
     server = Server()
     server.answers[NODES] = {"metadata": {}}
     with pytest.raises(KubeError, match=r"The list of Nodes cannot be read: .* missing required field `items`"):
-        run(server, tmp_path, followed)
+        run_scenario(server, tmp_path, followed)
 
 
 def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
     server = Server()
-    server.answers[f"PATCH {NODES}/{NODE}"] = node("5")
+    server.answers[f"PATCH {NODES}/{NODE}"] = node_of_version("5")
 
     async def scenario(api: ApiStore) -> Any:
         return await NodeApi(api, NODE).label({"a": "1", "b": None})
 
-    assert run(server, tmp_path, scenario) == node("5")
+    assert run_scenario(server, tmp_path, scenario) == node_of_version("5")
     [(_, _, _, body)] = server.requests
     assert body == {"metadata": {"labels": {"a": "1", "b": None}}}
     assert server.headers[0]["Content-Type"] == "application/merge-patch+json"
@@ -108,7 +111,7 @@ def test_labels_are_a_merge_patch(tmp_path: Path) -> None:
 def test_events_about_nodes_are_created_in_the_default_namespace(tmp_path: Path) -> None:
     server = Server()
     server.answers["POST /api/v1/namespaces/default/events"] = {}
-    run(server, tmp_path, lambda api: NodeApi(api, NODE).report({"reason": "X"}))
+    run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).report({"reason": "X"}))
     assert server.requests[0][3] == {"reason": "X"}
 
 
@@ -129,7 +132,7 @@ def test_a_dry_run_shows_whether_taints_are_kept(tmp_path: Path, version: str, *
         return web.json_response(body)
 
     server.answers[f"POST {path}"] = create
-    assert run(server, tmp_path, lambda api: api.keeps_taints()) is kept
+    assert run_scenario(server, tmp_path, lambda api: api.keeps_taints()) is kept
     _, (method, asked, query, body) = server.requests
     assert (method, asked, query) == ("POST", path, {"dryRun": "All"}), "nothing is stored"
     assert (body["spec"]["nodeName"], body["spec"]["driver"]) == (NODE, "neuron.aws.com")
@@ -138,7 +141,7 @@ def test_a_dry_run_shows_whether_taints_are_kept(tmp_path: Path, version: str, *
 def test_a_dry_run_that_is_refused_counts_as_no_taints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
     server.answers[f"POST {GROUP}/v1/resourceslices"] = answering(lambda: status(400, "BadRequest", "no dry runs"))
-    assert run(server, tmp_path, lambda api: api.keeps_taints()) is False
+    assert run_scenario(server, tmp_path, lambda api: api.keeps_taints()) is False
     assert "the API server refuses a dry run" in caplog.messages
 
 
@@ -146,4 +149,4 @@ def test_a_dry_run_without_an_answer_is_tried_again_later(tmp_path: Path) -> Non
     server = Server()
     server.answers[f"POST {GROUP}/v1/resourceslices"] = answering(lambda: status(503, "ServiceUnavailable", "later"))
     with pytest.raises(KubeError, match="503"):
-        run(server, tmp_path, lambda api: api.keeps_taints())
+        run_scenario(server, tmp_path, lambda api: api.keeps_taints())

@@ -382,7 +382,7 @@ def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) 
 # --- probes -------------------------------------------------------------------------------------------------------
 
 
-async def check(prober: Prober, path: Path, service: str) -> int:
+async def health_status(prober: Prober, path: Path, service: str) -> int:
     server = UnixServer(path, [prober.handler()])
     await server.start()
     try:
@@ -416,9 +416,9 @@ def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClo
         paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
         prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
         async with world(node, api, clock):
-            assert await check(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+            assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
             async with registered(paths):
-                assert await check(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
+                assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
 
     asyncio.run(scenario())
 
@@ -440,8 +440,8 @@ def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
         paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
         prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
         async with world(node, api, clock), registered(paths):
-            assert await check(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
-            assert await check(prober, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
+            assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+            assert await health_status(prober, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
 
     asyncio.run(scenario())
 
@@ -449,6 +449,6 @@ def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
 def test_other_services_are_not_found(tmp_path: Path) -> None:
     prober = Prober(SocketPaths(tmp_path / "a", tmp_path / "b"), registered=bool, offered=tuple)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        asyncio.run(check(prober, tmp_path / "h", "nonsense"))
+        asyncio.run(health_status(prober, tmp_path / "h", "nonsense"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert caught.value.details() == "There is no service 'nonsense' here."

@@ -10,10 +10,10 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import cdi
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.containers import MetadataFiles
 from tests.conformance.schemas import CDI, cdi_faults, recorded
-from tests.kubeletplugin.fakes import BOOT, NODE, uid
+from tests.kubeletplugin.fakes import BOOT, NODE, prepared_claim, uid
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
@@ -23,14 +23,10 @@ def device(index: int, request: str = "n0", *, admin: bool = False) -> PreparedD
     return PreparedDevice(request, NODE, f"neuron-device-{index}", (index,), admin)
 
 
-def claim(*devices: PreparedDevice, environment: dict[str, dict[str, str]] | None = None) -> PreparedClaim:
-    return PreparedClaim(uid(1), "ns", "claim-1", "digest", devices, environment or {})
+TWO = prepared_claim(1, device(0), device(1), device(2, "n1/a"), environment={"n0": {"B": "2", "A": "1"}, "n1": {}})
 
 
-TWO = claim(device(0), device(1), device(2, "n1/a"), environment={"n0": {"B": "2", "A": "1"}, "n1": {}})
-
-
-def check(spec: dict[str, Any]) -> None:
+def check_schema(spec: dict[str, Any]) -> None:
     """The schema of the Container Device Interface, and the rules that its text adds."""
     assert cdi_faults(spec) == []
     assert spec["cdiVersion"] == recorded(CDI)["about"]["version"]
@@ -47,7 +43,7 @@ def check(spec: dict[str, Any]) -> None:
 
 def test_a_spec_is_valid_and_has_the_edits_of_containers() -> None:
     spec = json.loads(json.dumps(cdi.spec(TWO, BOOT)))
-    check(spec)
+    check_schema(spec)
     assert spec["kind"] == "neuron.aws.com/claim"
     assert spec["devices"] == [
         {
@@ -84,7 +80,7 @@ def test_an_invalid_cdi_spec_is_found(edits: dict[str, Any], fault: str) -> None
 
 def test_device_nodes_elsewhere_keep_their_path_in_the_container() -> None:
     spec = cdi.spec(TWO, BOOT, Path("/srv/dev"))
-    check(spec)
+    check_schema(spec)
     [first, *_] = spec["devices"]
     [node] = first["containerEdits"]["deviceNodes"]
     assert node == {"path": "/dev/neuron0", "permissions": "rw", "hostPath": "/srv/dev/neuron0"}
@@ -97,8 +93,8 @@ def test_emulated_devices_need_no_node_on_the_host() -> None:
 
 
 def test_a_whole_node_is_one_device_with_all_nodes() -> None:
-    whole = claim(PreparedDevice("n0", NODE, "neuron-node", tuple(range(16))))
-    check(cdi.spec(whole, BOOT))
+    whole = prepared_claim(1, PreparedDevice("n0", NODE, "neuron-node", tuple(range(16))))
+    check_schema(cdi.spec(whole, BOOT))
     [only] = cdi.spec(whole, BOOT)["devices"]
     paths = [node["path"] for node in only["containerEdits"]["deviceNodes"]]
     assert paths == [f"/dev/neuron{index}" for index in range(16)]
@@ -129,8 +125,8 @@ def test_ids_and_spec_agree() -> None:
 
 
 def test_one_claim_can_use_a_device_and_have_admin_access_to_it() -> None:
-    both = claim(device(0), device(0, "monitor", admin=True))
-    check(cdi.spec(both, BOOT))
+    both = prepared_claim(1, device(0), device(0, "monitor", admin=True))
+    check_schema(cdi.spec(both, BOOT))
 
 
 @pytest.fixture
@@ -185,8 +181,8 @@ def mounts_of(device: Any) -> list[Any]:
 def test_a_claim_that_was_read_back_has_the_same_spec(specs: cdi.SpecFiles) -> None:
     """Checkpoints sort the requests: after a restart no spec counts as changed."""
     one, two = {"n1": {"A": "1"}}, {"n0": {"A": "1"}}
-    specs.ensure(claim(device(0), device(1, "n1"), environment=one | two))
-    assert not specs.ensure(claim(device(0), device(1, "n1"), environment=two | one))
+    specs.ensure(prepared_claim(1, device(0), device(1, "n1"), environment=one | two))
+    assert not specs.ensure(prepared_claim(1, device(0), device(1, "n1"), environment=two | one))
 
 
 def test_removing_a_missing_spec_is_no_error(specs: cdi.SpecFiles) -> None:

@@ -81,7 +81,7 @@ def test_claims_are_added_and_removed() -> None:
     assert str(CLAIM) == f"ns/c (UID {uid(1)})"
 
 
-def changed(**fields: str) -> bytes:
+def changed_checkpoint(**fields: str) -> bytes:
     return json.dumps(json.loads(encode(CHECKPOINT)) | fields).encode()
 
 
@@ -98,7 +98,7 @@ DAMAGED = {
     "not-utf-8": (b'{"apiVersion": "\xff"}', "it is not "),
     "flipped": (encode(CHECKPOINT).replace(b'"ns"', b'"nS"'), "its checksum does not fit its content"),
     "newer": (
-        changed(apiVersion="checkpoint.neuron.aws.com/v3"),
+        changed_checkpoint(apiVersion="checkpoint.neuron.aws.com/v3"),
         "it has apiVersion 'checkpoint.neuron.aws.com/v3', and this driver knows checkpoint.neuron.aws.com/v1 and "
         "checkpoint.neuron.aws.com/v2 only",
     ),
@@ -106,7 +106,7 @@ DAMAGED = {
         b'{"apiVersion":"checkpoint.neuron.aws.com/v1","x":' + b"[" * 100_000,
         "it is not readable: it is nested too deeply",
     ),
-    "other-kind": (changed(kind="Pod"), "it has kind 'Pod', not NeuronCheckpoint"),
+    "other-kind": (changed_checkpoint(kind="Pod"), "it has kind 'Pod', not NeuronCheckpoint"),
     "other-shape": (with_data('{"boot_id": 1}'), "it is not readable: Expected `str`, got `int`"),
 }
 

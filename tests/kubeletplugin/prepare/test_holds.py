@@ -22,19 +22,19 @@ from kubeletplugin.publish import publisher
 from kubeletplugin.publish.offer import OfferSettings, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from neuron.hardware.instances import Catalogue
-from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, uid, until, working
+from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, prepared_claim, uid, until, working
 from tests.kubeletplugin.publish.test_publisher import publishing
 
 TAINT = {"key": "neuron.aws.com/held", "value": "kept", "effect": "NoSchedule"}
 
 
-def claim(number: int, *indices: int, admin: bool = False) -> PreparedClaim:
+def holding_claim(number: int, *indices: int, admin: bool = False) -> PreparedClaim:
     held = tuple(PreparedDevice("n0", NODE, f"neuron-device-{index}", (index,), admin) for index in indices)
-    return PreparedClaim(uid(number), "ns", f"claim-{number}", "digest", held)
+    return prepared_claim(number, *held)
 
 
 def hold(number: int, *indices: int, known: bool = True) -> dict[str, Hold]:
-    return {uid(number): Hold(claim(number, *indices), ReleaseBlocker(known, "a pod uses it"))}
+    return {uid(number): Hold(holding_claim(number, *indices), ReleaseBlocker(known, "a pod uses it"))}
 
 
 def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = True) -> dict[str, JsonObject]:
@@ -136,7 +136,7 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
 
     async def scenario() -> None:
         async with reporting(api, clock, metrics) as holds:
-            holds.take({uid(1): Hold(claim(1, 4), None)})
+            holds.take({uid(1): Hold(holding_claim(1, 4), None)})
             await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_held_devices") == 1)
             assert api.reports == [], "it will be released at the next search"
             holds.take(hold(1, 4, 5, known=False))
@@ -145,7 +145,7 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
             holds.take(hold(1, 4, 5) | hold(2, 6))
             await until(lambda: len(api.reports) == 3)
             assert (kept("unknown"), kept("in-use")) == (0, 2)
-            holds.take({uid(1): Hold(claim(1, 4, 5), None)} | hold(2, 6))
+            holds.take({uid(1): Hold(holding_claim(1, 4, 5), None)} | hold(2, 6))
             await until(lambda: kept("in-use") == 1)
             assert len(api.reports) == 3, "it is not released before the next search"
             holds.take({})
@@ -190,7 +190,7 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
 ) -> None:
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
-    before = dataclasses.replace(claim(1, 3), uid=uid_before(uid(1)))
+    before = dataclasses.replace(holding_claim(1, 3), uid=uid_before(uid(1)))
 
     async def scenario() -> None:
         for kept in ({before.uid: Hold(before, ReleaseBlocker(True, "a pod uses it"))}, {}):
@@ -206,7 +206,7 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
 
 
 def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> None:
-    looks = Hold(claim(2, 3, admin=True), ReleaseBlocker(True, "a pod uses it"))
+    looks = Hold(holding_claim(2, 3, admin=True), ReleaseBlocker(True, "a pod uses it"))
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
 
@@ -261,7 +261,7 @@ def test_one_event_that_cannot_be_written_is_tried_again(
         for each in caplog.records
     ]
     said = ("kept claim released", None) if freed else ("claim kept", "a pod uses it")
-    told = {number: (said[0], str(claim(number, 0)), said[1], None) for number in (1, 2)}
+    told = {number: (said[0], str(holding_claim(number, 0)), said[1], None) for number in (1, 2)}
     again = told[failing]
     assert sorted(fields, key=str) == sorted(
         [*told.values(), ("the event cannot be written", None, None, "down"), again], key=str
@@ -269,4 +269,4 @@ def test_one_event_that_cannot_be_written_is_tried_again(
 
 
 def test_admin_access_holds_no_device() -> None:
-    assert claim(1, 3, admin=True).held == frozenset()
+    assert holding_claim(1, 3, admin=True).held == frozenset()

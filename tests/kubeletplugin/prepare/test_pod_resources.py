@@ -14,7 +14,7 @@ from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.usage import NoKubeletError, PodResources, UsedDevice, by_processes, in_use
 from tests.kubeletplugin.fakes import NODE, uid
-from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod, usage
+from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod_resources, usage
 
 CLAIM = PreparedClaim(
     uid(1),
@@ -37,7 +37,11 @@ def kubelet() -> Iterator[KubeletServer]:
 
 
 def test_devices_pods_and_claims_are_read(kubelet: KubeletServer) -> None:
-    kubelet.pods = [pod("none"), pod("p", CLAIM), pod("other", CLAIM, driver="gpu.example.com")]
+    kubelet.pods = [
+        pod_resources("none"),
+        pod_resources("p", CLAIM),
+        pod_resources("other", CLAIM, driver="gpu.example.com"),
+    ]
     assert asyncio.run(PodResources(kubelet.socket).used()) == (
         UsedDevice("ns/p", "ns", "claim-1", uid(1), "n0", "neuron-device-0", NODE, container="main"),
         UsedDevice("ns/p", "ns", "claim-1", uid(1), "n1", "neuron-device-4", NODE, "s-1", "main"),
@@ -45,7 +49,7 @@ def test_devices_pods_and_claims_are_read(kubelet: KubeletServer) -> None:
 
 
 def test_a_device_without_cdi_ids_has_the_name_of_its_claim(kubelet: KubeletServer) -> None:
-    kubelet.pods = [pod("p", CLAIM, with_ids=False)]
+    kubelet.pods = [pod_resources("p", CLAIM, with_ids=False)]
     [first, _] = asyncio.run(PodResources(kubelet.socket).used())
     assert (first.uid, first.request, first.claim) == ("", "", "claim-1")
 

@@ -37,7 +37,7 @@ from tests.kubeletplugin.fakes import (
     until,
     working,
 )
-from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod
+from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod_resources
 
 
 def middle(low: float, high: float) -> float:
@@ -104,7 +104,7 @@ def sweeper(
 def listed(preparer: Preparer, *numbers: int) -> list[pb.PodResources]:
     """Pods with prepared claims, as the kubelet lists them."""
     claims = preparer.checkpoint().claims
-    return [pod(f"p-{number}", claims[uid(number)]) for number in numbers]
+    return [pod_resources(f"p-{number}", claims[uid(number)]) for number in numbers]
 
 
 def sweep(sweeper: Sweeper, times: int = 1) -> list[bool]:
@@ -338,7 +338,7 @@ def test_a_running_claim_that_cannot_be_restored_keeps_its_device(
     sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
 ) -> None:
     """The device's node may come back, and the claim may be deleted while its pod runs."""
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(1)])]
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(1)).unlink()
     lost = node.dev / "neuron1"
@@ -355,7 +355,7 @@ def test_a_claim_that_was_restored_from_the_kubelet_and_exists_is_not_held(
     """The kubelet names its request without the alternative."""
     chosen = result("neuron-device-3", "n0/big")
     preparer.prepare(allocated(3, chosen), node.view())
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(3)])]
     api.add_claim(claim_object(3, chosen, config=[config("Partition")]))
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(3)).unlink()
@@ -382,7 +382,7 @@ def test_claims_that_cannot_be_restored_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     refused = dataclasses.replace(preparer.checkpoint().claims[uid(1)], uid=uid(3), name="claim-3")
-    kubelet.pods = [pod("p", refused)]
+    kubelet.pods = [pod_resources("p", refused)]
     (node.state_dir / "checkpoint.json").write_bytes(b"garbage")
     api.add_claim(claim_object(3, *devices(1)))
     preparer.recover()
@@ -396,7 +396,7 @@ def test_claims_are_restored_from_api_server_and_kubelet_without_any_state(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
     """The kubelet also knows the claims whose objects are gone: their devices are in use."""
-    kubelet.pods = [pod(f"p-{number}", preparer.checkpoint().claims[uid(number)]) for number in (1, 2)]
+    kubelet.pods = [pod_resources(f"p-{number}", preparer.checkpoint().claims[uid(number)]) for number in (1, 2)]
     api.remove_claim(2)
     (node.state_dir / "checkpoint.json").unlink()
     for name in node.spec_names():
@@ -420,7 +420,7 @@ def test_a_share_that_only_the_kubelet_knows_holds_the_whole_device(
     sweeper: Sweeper, preparer: Preparer, node: Node, kubelet: KubeletServer
 ) -> None:
     preparer.prepare(allocated(3, share(5, 2, share_id="s-1")), node.view())
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(3)])]
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(3)).unlink()
     preparer.recover()
@@ -445,7 +445,7 @@ def test_a_claim_whose_cores_are_lost_is_prepared_again_when_its_containers_have
     preparer.prepare(allocated(4, share(5, 2)), node.view())
     preparer.prepare(allocated(3, *body["status"]["allocation"]["devices"]["results"]), node.view())
     preparer.unprepare(uid(4))
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(3)])]
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(3)).unlink()
     processes.found = names(3, index=5)
@@ -466,7 +466,7 @@ def test_a_whole_node_that_only_the_kubelet_knows_holds_devices_that_have_vanish
         preparer.unprepare(uid(number))
     whole = allocated(3, result("neuron-node"))
     preparer.prepare(whole, node.view())
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(3)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(3)])]
     (node.state_dir / "checkpoint.json").unlink()
     (node.cdi_dir / spec_name(3)).unlink()
     node.device_directory(7).rename(tmp_path / "away")
@@ -591,7 +591,7 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(
 def test_a_claim_that_a_pod_still_uses_is_kept_until_the_kubelet_unprepares_it(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(1)])]
     api.remove_claim(1)
     sweep(sweeper, 5)
     assert node.spec_names() == [spec_name(1), spec_name(2)]
@@ -617,7 +617,7 @@ def test_a_claim_that_is_unprepared_while_it_is_looked_for_is_not_held(
 def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(1)])]
     api.remove_claim(1)
     sweep(sweeper, 3)
     kubelet.pods = []
@@ -628,7 +628,7 @@ def test_a_claim_that_a_pod_no_longer_uses_is_released_by_the_next_sweep(
 def test_pods_of_other_claims_keep_no_claim(
     sweeper: Sweeper, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer
 ) -> None:
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(2)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(2)])]
     api.remove_claim(1)
     sweep(sweeper, 2)
     assert node.spec_names() == [spec_name(2)]
@@ -763,7 +763,7 @@ def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driv
 def test_a_refused_claim_names_the_holder_of_the_device(
     sweeper: Sweeper, driver: Driver, preparer: Preparer, api: FakeApi, kubelet: KubeletServer
 ) -> None:
-    kubelet.pods = [pod("p", preparer.checkpoint().claims[uid(1)])]
+    kubelet.pods = [pod_resources("p", preparer.checkpoint().claims[uid(1)])]
     api.add_claim(claim_object(3, *devices(1)))
     api.remove_claim(1)
     messages = []

@@ -20,7 +20,7 @@ def desired(root: Path, name: str = "trn2u.48xlarge", **options: Any) -> tuple[D
     return desired_slices(FACTS, found, "1.0.0")
 
 
-def stored(writes: Writes) -> dict[str, dict[str, Any]]:
+def stored_slices(writes: Writes) -> dict[str, dict[str, Any]]:
     bodies = [copy.deepcopy(body) for body in (*writes.update, *writes.create)]
     for number, body in enumerate(bodies):
         body["metadata"]["resourceVersion"] = str(number + 1)
@@ -43,11 +43,11 @@ def test_slices_are_created_with_owner_and_pool(tmp_path: Path) -> None:
 
 def test_correct_slices_cause_no_write(tmp_path: Path) -> None:
     slices = desired(tmp_path)
-    assert not plan_writes(FACTS, slices, stored(plan_writes(FACTS, slices, {})))
+    assert not plan_writes(FACTS, slices, stored_slices(plan_writes(FACTS, slices, {})))
 
 
 def test_a_change_in_one_slice_keeps_the_generation(tmp_path: Path) -> None:
-    existing = stored(plan_writes(FACTS, desired(tmp_path), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path), {}))
     taint = Taint("k", "v", "NoSchedule")
     writes = plan_writes(FACTS, desired(tmp_path, taints={"neuron-device-1": taint}), existing)
     assert (len(writes.update), len(writes.create), writes.delete) == (1, 0, ())
@@ -61,7 +61,7 @@ def test_deleted_slices_are_created_again_in_a_later_generation(tmp_path: Path) 
 
 
 def test_one_wiped_slice_raises_the_generation_of_all(tmp_path: Path) -> None:
-    existing = stored(plan_writes(FACTS, desired(tmp_path), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path), {}))
     del existing[f"{NODE}-neuron.aws.com-000"]
     writes = plan_writes(FACTS, desired(tmp_path), existing)
     assert (len(writes.update), len(writes.create)) == (1, 1)
@@ -69,28 +69,28 @@ def test_one_wiped_slice_raises_the_generation_of_all(tmp_path: Path) -> None:
 
 
 def test_surplus_slices_are_deleted(tmp_path: Path) -> None:
-    existing = stored(plan_writes(FACTS, desired(tmp_path / "u"), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path / "u"), {}))
     writes = plan_writes(FACTS, desired(tmp_path / "d", "trn2.48xlarge"), existing)
     assert writes.delete == (f"{NODE}-neuron.aws.com-001",)
     assert pools(writes) == [{"name": NODE, "generation": 2, "resourceSliceCount": 1}]
 
 
 def test_a_crash_between_two_writes_is_repaired(tmp_path: Path) -> None:
-    existing = stored(plan_writes(FACTS, desired(tmp_path), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path), {}))
     existing[f"{NODE}-neuron.aws.com-001"]["spec"]["pool"]["generation"] = 2
     writes = plan_writes(FACTS, desired(tmp_path), existing)
     assert [pool["generation"] for pool in pools(writes)] == [3, 3]
 
 
 def test_slices_of_an_earlier_node_object_are_taken_over(tmp_path: Path) -> None:
-    existing = stored(plan_writes(FACTS, desired(tmp_path, "trn2.48xlarge"), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path, "trn2.48xlarge"), {}))
     writes = plan_writes(NodeFacts(NODE, "new-uid"), desired(tmp_path, "trn2.48xlarge"), existing)
     assert [body["metadata"]["ownerReferences"][0]["uid"] for body in writes.update] == ["new-uid"]
 
 
 def test_a_taint_keeps_its_time(tmp_path: Path) -> None:
     first = {"neuron-device-1": Taint("k", "v", "NoExecute")}
-    existing = stored(plan_writes(FACTS, desired(tmp_path, taints=first), {}))
+    existing = stored_slices(plan_writes(FACTS, desired(tmp_path, taints=first), {}))
     device = existing[f"{NODE}-neuron.aws.com-001"]["spec"]["devices"][1]
     device["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
     assert not plan_writes(FACTS, desired(tmp_path, taints=first), existing)

@@ -15,7 +15,7 @@ ALL = ClusterFeatures()
 ULTRA, RING = "trn2u.48xlarge", "inf2.48xlarge"
 
 
-def devices(instance_type: str, *, shared: bool = False) -> NodeDevices:
+def node_devices(instance_type: str, *, shared: bool = False) -> NodeDevices:
     return NodeDevices(discovered(instance_type), Catalogue().get(instance_type), shares_cores=shared)
 
 
@@ -52,19 +52,19 @@ def test_counters_follow_the_version(version: str, counters: bool, apart: bool) 
 )
 def test_shares_are_withheld_beside_counters(version: str, instance_type: str, shares: bool) -> None:
     held = Withholding(version)
-    assert held.shares(devices(instance_type, shared=True), held.features(ALL)) is shares
+    assert held.shares(node_devices(instance_type, shared=True), held.features(ALL)) is shares
 
 
 def test_reasons_are_given_where_something_is_withheld() -> None:
-    (reason,) = Withholding("v1.36.0").reasons(devices(ULTRA), ALL)
+    (reason,) = Withholding("v1.36.0").reasons(node_devices(ULTRA), ALL)
     assert reason == (
         "kube-scheduler v1.36.0 panics when a claim with allocationMode: All meets a device that consumes shared"
         " counters (kubernetes/kubernetes#138882); fixed in 1.36.2. The driver publishes no shared counters: an"
         " UltraServer node offers its devices or the whole node."
     )
-    assert Withholding("v1.36.0").reasons(devices(RING, shared=True), ALL) == ()
-    assert Withholding("v1.36.2").reasons(devices(ULTRA, shared=True), ALL) == ()
-    (reason,) = Withholding("v1.35.6").reasons(devices(ULTRA, shared=True), ALL)
+    assert Withholding("v1.36.0").reasons(node_devices(RING, shared=True), ALL) == ()
+    assert Withholding("v1.36.2").reasons(node_devices(ULTRA, shared=True), ALL) == ()
+    (reason,) = Withholding("v1.35.6").reasons(node_devices(ULTRA, shared=True), ALL)
     assert "kubernetes/kubernetes#139034" in reason
 
 
@@ -95,5 +95,5 @@ def test_gates_decide_instead_of_the_version_and_never_against_the_server() -> N
     found = Withholding("v1.36.0", gates).features(ALL)
     assert (found.counters, found.separate_counters, found.partition_types, found.shares) == (True, False, True, False)
     assert not Withholding("v1.36.0", gates).features(ClusterFeatures(counters=False)).counters
-    assert Withholding("v1.36.0", {"counters": True}).reasons(devices(ULTRA), ALL) == ()
-    assert not Withholding("", {"shares": False}).shares(devices(RING, shared=True), ALL)
+    assert Withholding("v1.36.0", {"counters": True}).reasons(node_devices(ULTRA), ALL) == ()
+    assert not Withholding("", {"shares": False}).shares(node_devices(RING, shared=True), ALL)

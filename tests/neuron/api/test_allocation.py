@@ -21,7 +21,7 @@ def opaque(source: str = "FromClaim", requests: tuple[str, ...] = (), **paramete
     return {"source": source, "requests": list(requests), "opaque": {"driver": "neuron.aws.com", "parameters": body}}
 
 
-def claim(*results: dict[str, Any], config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def allocated_claim(*results: dict[str, Any], config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     allocation = {"devices": {"results": list(results), "config": config or []}}
     metadata = {"namespace": "ns", "name": "c", "uid": UID}
     return {"metadata": metadata, "status": {"allocation": allocation} if results else {}}
@@ -35,7 +35,7 @@ def test_only_results_and_configs_of_our_driver_are_read() -> None:
     other = {"request": "efa", "driver": "dra.net", "pool": "elsewhere", "device": "efa0"}
     foreign = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": {"kind": "Net"}}}
     ours = opaque(kind="NeuronConfig", logicalNeuronCore=1)
-    allocated = read(claim(other, result("neuron-device-3", "n0/a"), config=[foreign, ours]))
+    allocated = read(allocated_claim(other, result("neuron-device-3", "n0/a"), config=[foreign, ours]))
     assert allocated.devices == (AllocatedDevice("n0/a", "node-1", "neuron-device-3"),)
     assert allocated.devices[0].parent_request == "n0"
     assert allocated.in_force("n0/a") == ConfigsInForce(logical_neuron_core=1)
@@ -57,10 +57,10 @@ def _written_by(version: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", ["1.34", "1.36", "1.37"])
 def test_a_config_for_all_requests_is_in_force_as_each_scheduler_writes_it(version: str) -> None:
-    allocated = read(claim(result("d0", "n0/s1"), result("d1", "n1"), config=_written_by(version)))
+    allocated = read(allocated_claim(result("d0", "n0/s1"), result("d1", "n1"), config=_written_by(version)))
     assert [allocated.in_force(each) for each in ("n0/s1", "n1")] == [ConfigsInForce(2)] * 2
     of_class = [each for each in _written_by(version) if each["source"] == "FromClass"]
-    allocated = read(claim(result("d0", "n0/s1"), result("d1", "n1"), config=of_class))
+    allocated = read(allocated_claim(result("d0", "n0/s1"), result("d1", "n1"), config=of_class))
     assert [allocated.in_force(each) for each in ("n0/s1", "n1")] == [ConfigsInForce(1)] * 2
 
 
@@ -69,36 +69,36 @@ def test_a_config_for_all_requests_is_in_force_as_each_scheduler_writes_it(versi
     [
         ({"spec": 1}, "Expected `object | null`, got `int` - at `$.spec`"),
         ({"metadata": {"uid": []}}, "Expected `str`, got `array` - at `$.metadata.uid`"),
-        (claim({"driver": "neuron.aws.com"}), "Object missing required field `request`"),
-        (claim(result("a"), config=[opaque("FromPod")]), "Invalid enum value 'FromPod'"),
+        (allocated_claim({"driver": "neuron.aws.com"}), "Object missing required field `request`"),
+        (allocated_claim(result("a"), config=[opaque("FromPod")]), "Invalid enum value 'FromPod'"),
     ],
     ids=["spec", "metadata", "result", "source"],
 )
 def test_a_claim_of_unknown_form_is_refused_with_the_place(change: dict[str, Any], where: str) -> None:
     with pytest.raises(AllocationError) as caught:
-        read({**claim(result("a")), **change})
+        read({**allocated_claim(result("a")), **change})
     assert str(caught.value).startswith("The API server returned a ResourceClaim that this driver cannot read: ")
     assert where in str(caught.value)
     assert str(caught.value).endswith("Update the driver.")
 
 
 def test_admin_access_is_read() -> None:
-    assert read(claim(result("neuron-device-0", adminAccess=True))).devices[0].admin_access
+    assert read(allocated_claim(result("neuron-device-0", adminAccess=True))).devices[0].admin_access
 
 
 def test_shares_are_read_in_both_spellings_of_their_capacity() -> None:
     for name in ("neuroncores", "neuron.aws.com/neuroncores"):
         consumed = {"memory": "8Gi", name: "2"}
-        [device] = read(claim(result("a", shareID="id", consumedCapacity=consumed))).devices
+        [device] = read(allocated_claim(result("a", shareID="id", consumedCapacity=consumed))).devices
         assert (device.share_id, device.cores) == ("id", 2)
-    [device] = read(claim(result("a", shareID="id", consumedCapacity={"memory": "8Gi"}))).devices
+    [device] = read(allocated_claim(result("a", shareID="id", consumedCapacity={"memory": "8Gi"}))).devices
     assert (device.share_id, device.cores) == ("id", None)
-    [device] = read(claim(result("a", consumedCapacity={"neuroncores": "2"}))).devices
+    [device] = read(allocated_claim(result("a", consumedCapacity={"neuroncores": "2"}))).devices
     assert (device.share_id, device.cores) == (None, None), "not shared: a whole device"
 
 
 def test_constraints_connect_the_requests_that_were_allocated() -> None:
-    body = claim(result("a", "w/s1"), result("b", "c"), result("d", "e"), result("f", "g"))
+    body = allocated_claim(result("a", "w/s1"), result("b", "c"), result("d", "e"), result("f", "g"))
     constraints = [
         {"requests": ["w/s0", "e"], "matchAttribute": "x/y"},
         {"requests": ["w/s1", "c"], "matchAttribute": "x/y"},
@@ -116,7 +116,7 @@ def test_configs_of_the_claim_override_those_of_the_class() -> None:
         opaque("FromClass", kind="NeuronConfig", logicalNeuronCore=2),
         opaque("FromClaim", ("n1",), kind="NeuronConfig", logicalNeuronCore=1),
     ]
-    allocated = read(claim(result("a", "n0"), result("b", "n1/x"), config=config))
+    allocated = read(allocated_claim(result("a", "n0"), result("b", "n1/x"), config=config))
     assert allocated.in_force("n0").logical_neuron_core == 2
     assert allocated.in_force("n1/x").logical_neuron_core == 1
 
@@ -124,59 +124,63 @@ def test_configs_of_the_claim_override_those_of_the_class() -> None:
 def test_warnings_do_not_stop_a_claim() -> None:
     older = opaque(kind="NeuronConfig", logicalNeuronCore=1)
     older["opaque"]["parameters"]["apiVersion"] = "neuron.aws.com/v1alphav1"
-    allocated = read(claim(result("a"), config=[older]))
+    allocated = read(allocated_claim(result("a"), config=[older]))
     [finding] = allocated.warnings
     assert finding.path == "status.allocation.devices.config[0].opaque.parameters.apiVersion"
 
 
 REFUSED = {
     "half-a-core": (
-        claim(result("a", shareID="id", consumedCapacity={"neuroncores": "500m"})),
+        allocated_claim(result("a", shareID="id", consumedCapacity={"neuroncores": "500m"})),
         UID,
         "Device a is allocated with neuroncores '500m', which is not a whole number. The scheduler allocates whole "
         "cores; delete the claim to have it allocated again.",
     ),
     "other-uid": (
-        claim(result("a")),
+        allocated_claim(result("a")),
         "other",
         f"ResourceClaim ns/c has UID {UID}, not other: it was deleted and made again.",
     ),
-    "not-allocated": (claim(), UID, "ResourceClaim ns/c is not allocated."),
-    "allocation-null": ({"metadata": claim()["metadata"], "status": {"allocation": None}}, UID, "is not allocated"),
+    "not-allocated": (allocated_claim(), UID, "ResourceClaim ns/c is not allocated."),
+    "allocation-null": (
+        {"metadata": allocated_claim()["metadata"], "status": {"allocation": None}},
+        UID,
+        "is not allocated",
+    ),
     "nothing-of-ours": (
-        claim(result("a") | {"driver": "dra.net"}),
+        allocated_claim(result("a") | {"driver": "dra.net"}),
         UID,
         "ResourceClaim ns/c is allocated, but has no device of driver neuron.aws.com.",
     ),
     "elsewhere": (
-        claim(result("neuron-device-0"), result("neuron-device-1", pool="node-2")),
+        allocated_claim(result("neuron-device-0"), result("neuron-device-1", pool="node-2")),
         UID,
         "ResourceClaim ns/c is allocated elsewhere: device neuron-device-1 is in pool node-2, the pool of this node is "
         "node-1.",
     ),
     "unknown-kind": (
-        claim(result("a"), config=[opaque(kind="Partition")]),
+        allocated_claim(result("a"), config=[opaque(kind="Partition")]),
         UID,
         "ResourceClaim ns/c has a config that cannot be used. status.allocation.devices.config[0].opaque.parameters."
         'kind: NEU406: The opaque config kind "Partition" is not known.',
     ),
     "newer-field": (
-        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3)]),
+        allocated_claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3)]),
         UID,
         "a newer field needs a newer version of this program",
     ),
     "misspelt-field": (
-        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCoreCount=1)]),
+        allocated_claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCoreCount=1)]),
         UID,
         '(strict decoding error: unknown field "logicalNeuronCoreCount")',
     ),
     "two-unknown-fields": (
-        claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3, voltage=1)]),
+        allocated_claim(result("a"), config=[opaque(kind="NeuronConfig", logicalNeuronCore=1, frequency=3, voltage=1)]),
         UID,
         '(strict decoding error: unknown field "frequency", unknown field "voltage")',
     ),
     "no-parameters": (
-        claim(result("a"), config=[{"source": "FromClaim", "opaque": {"driver": "neuron.aws.com"}}]),
+        allocated_claim(result("a"), config=[{"source": "FromClaim", "opaque": {"driver": "neuron.aws.com"}}]),
         UID,
         "config[0].opaque.parameters: NEU402: The opaque config is null, not a JSON object.",
     ),
@@ -194,7 +198,7 @@ def test_a_claim_that_cannot_be_used_is_refused_with_the_reason(name: str) -> No
 def test_every_fault_of_every_config_is_named() -> None:
     config = [opaque(kind="NeuronConfig"), opaque(kind="UltraServerConfig", ultraserverMode=3)]
     with pytest.raises(AllocationError) as caught:
-        read(claim(result("a"), config=config))
+        read(allocated_claim(result("a"), config=config))
     assert [finding.code for finding in caught.value.findings] == ["NEU408", "NEU410"]
 
 

@@ -69,7 +69,9 @@ class TestModel:
     @pytest.mark.parametrize("more", [{}, {"language": "cel"}])
     @pytest.mark.parametrize("kind", [dict, MappingProxyType])
     def test_every_selector_is_read(self, more: Any, kind: Any) -> None:
-        spec = changed(selectors=[kind({"cel": kind({"expression": each, **more})}) for each in ("true", "false")])
+        spec = changed_claim(
+            selectors=[kind({"cel": kind({"expression": each, **more})}) for each in ("true", "false")]
+        )
         found = read_claim("ResourceClaim", V1, spec)[0].requests[0].alternatives[0].selectors
         path = f"{REQUEST}.exactly.selectors"
         assert [(each.path, each.expression) for each in found] == [
@@ -92,7 +94,7 @@ class TestModel:
         ],
     )
     def test_the_count_is_what_can_be_meant(self, fields: Any, count: int, everything: bool) -> None:
-        [found] = read_claim("ResourceClaim", V1, changed(**fields))[0].requests[0].alternatives
+        [found] = read_claim("ResourceClaim", V1, changed_claim(**fields))[0].requests[0].alternatives
         assert (found.count, found.everything) == (count, everything)
 
     def test_capacities_and_tolerations_are_read(self) -> None:
@@ -153,7 +155,7 @@ class TestModel:
         assert read_claim("ResourceClaim", V1, {"devices": None}) == (ClaimSpec("spec.devices"), ())
 
 
-def changed(**fields: Any) -> dict[str, Any]:
+def changed_claim(**fields: Any) -> dict[str, Any]:
     """A claim of one request with some of its fields changed; None takes one away."""
     spec = claim(request("neurons", 4, on(TRN2)))
     inner = spec["devices"]["requests"][0]["exactly"]
@@ -167,7 +169,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 REQUEST = "spec.devices.requests[0]"
 FORM_CASES = {
     "unknown field": (
-        changed(selector=[]),
+        changed_claim(selector=[]),
         f"{REQUEST}.exactly.selector: NEU501: exactly has no field 'selector'. Did you mean 'selectors'? Its fields are"
         " deviceClassName, selectors, allocationMode, count, tolerations, capacity, adminAccess.",
     ),
@@ -177,19 +179,19 @@ FORM_CASES = {
         " under exactly; only v1beta1 has it in the request itself.",
     ),
     "missing class": (
-        changed(deviceClassName=None),
+        changed_claim(deviceClassName=None),
         f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is missing. Set deviceClassName.",
     ),
     "class of a wrong type": (
-        changed(deviceClassName=7),
+        changed_claim(deviceClassName=7),
         f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is 7, an integer, not a string. Write a string.",
     ),
     "count as text": (
-        changed(count="4"),
+        changed_claim(count="4"),
         f"{REQUEST}.exactly.count: NEU502: count is '4', a string, not an integer. Write an integer.",
     ),
     "selectors as an object": (
-        changed(selectors={"cel": {}}),
+        changed_claim(selectors={"cel": {}}),
         f"{REQUEST}.exactly.selectors: NEU502: selectors is an object, not a list. Write a list.",
     ),
     "request as text": (
@@ -201,7 +203,7 @@ FORM_CASES = {
         "spec.devices.constraints[0].requests[0]: NEU502: requests[0] is 1, an integer, not a string. Write a string.",
     ),
     "empty selector": (
-        changed(selectors=[{"cel": {}}]),
+        changed_claim(selectors=[{"cel": {}}]),
         f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.",
     ),
     "attribute of a wrong type": (
@@ -266,30 +268,30 @@ FORM_CASES = {
         " write allocationMode: ExactCount.",
     ),
     "negative count": (
-        changed(count=-1),
+        changed_claim(count=-1),
         f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
     ),
     "huge count": (
-        changed(count=2**63),
+        changed_claim(count=2**63),
         f"{REQUEST}.exactly.count: NEU507: count is 9223372036854775808, which is no 64-bit number. Request at most the"
         " devices of one node.",
     ),
     "capacity as text": (
-        changed(capacity={"requests": {"neuroncores": "two"}}),
+        changed_claim(capacity={"requests": {"neuroncores": "two"}}),
         f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is 'two', a string, not a"
         " quantity of 0 or more. Write a number, such as 1.",
     ),
     "negative capacity": (
-        changed(capacity={"requests": {"neuroncores": -1}}),
+        changed_claim(capacity={"requests": {"neuroncores": -1}}),
         f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is -1, an integer, not a"
         " quantity of 0 or more. Write a number, such as 1.",
     ),
     "capacities as a list": (
-        changed(capacity={"requests": ["neuroncores"]}),
+        changed_claim(capacity={"requests": ["neuroncores"]}),
         f"{REQUEST}.exactly.capacity.requests: NEU502: requests is a list, not an object. Write an object.",
     ),
     "unknown field of a capacity": (
-        changed(capacity={"request": {}}),
+        changed_claim(capacity={"request": {}}),
         f"{REQUEST}.exactly.capacity.request: NEU501: capacity has no field 'request'. Did you mean 'requests'? Its"
         " fields are requests.",
     ),
@@ -299,7 +301,7 @@ FORM_CASES = {
         " dashes.",
     ),
     "mode of a wrong type": (
-        changed(allocationMode=1),
+        changed_claim(allocationMode=1),
         f"{REQUEST}.exactly.allocationMode: NEU502: allocationMode is 1, an integer, not a string. Write a string.",
     ),
     "dangling reference": (
@@ -334,7 +336,7 @@ class TestForm:
         assert form(spec) == [said]
 
     def test_an_unknown_version_is_reported_and_the_rest_is_read(self) -> None:
-        assert form(changed(count=-1), "resource.k8s.io/v1alpha3") == [
+        assert form(changed_claim(count=-1), "resource.k8s.io/v1alpha3") == [
             "apiVersion: NEU503: apiVersion 'resource.k8s.io/v1alpha3' is not known. Did you mean"
             " 'resource.k8s.io/v1'? Write apiVersion: resource.k8s.io/v1.",
             f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
@@ -355,11 +357,11 @@ class TestForm:
         assert "NEU501: firstAvailable[0] has no field 'adminAccess'." in said
 
     def test_long_words_are_cut_in_messages(self) -> None:
-        [said] = form(changed(allocationMode="x" * 5000))
+        [said] = form(changed_claim(allocationMode="x" * 5000))
         assert len(said) < 300
 
     def test_words_of_other_scripts_are_escaped(self) -> None:
-        [said] = form(changed(allocationMode="Alle\u0301"))
+        [said] = form(changed_claim(allocationMode="Alle\u0301"))
         assert said.isascii()
 
 

@@ -12,7 +12,7 @@ EXACT = {"deviceClassName": "neuron.aws.com", "count": 2, "selectors": [{"cel": 
 FIRST = [{"name": "a", "deviceClassName": "x"}]
 
 
-def claim(version: str, requests: Any, kind: str = "ResourceClaim") -> dict[str, Any]:
+def versioned_claim(version: str, requests: Any, kind: str = "ResourceClaim") -> dict[str, Any]:
     spec: dict[str, Any] = {"devices": {"requests": requests, "config": [{"requests": ["r"]}]}}
     if kind == "ResourceClaimTemplate":
         spec = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
@@ -29,10 +29,10 @@ FLAT = [{"name": "r", **EXACT}, {"name": "s", "firstAvailable": FIRST}]
 @pytest.mark.parametrize("target", VERSIONS)
 def test_a_claim_in_another_version(kind: str, source: str, target: str) -> None:
     forms = {"v1": NESTED, "v1beta2": NESTED, "v1beta1": FLAT}
-    before = claim(source, forms[source], kind)
+    before = versioned_claim(source, forms[source], kind)
     assert convertible(kind, source, target)
-    assert converted(kind, before, target) == claim(target, forms[target], kind)
-    assert before == claim(source, forms[source], kind)
+    assert converted(kind, before, target) == versioned_claim(target, forms[target], kind)
+    assert before == versioned_claim(source, forms[source], kind)
 
 
 def slice_of(version: str, devices: Any, **spec: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ REQUESTS = st.lists(
 
 @given(REQUESTS, st.sampled_from(["ResourceClaim", "ResourceClaimTemplate"]))
 def test_no_field_is_lost_by_a_conversion_and_its_reverse(requests: list[dict[str, Any]], kind: str) -> None:
-    before = claim("v1", requests, kind)
+    before = versioned_claim("v1", requests, kind)
     assert converted(kind, converted(kind, before, "v1beta1"), "v1") == before
 
 

@@ -15,8 +15,8 @@ from neuron.api.namespaces import namespace_value
 from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
-from tests.policies.applying.test_subjects import UncalledServer
-from tests.webhook.reviews.test_policed import Bench, policy, request
+from tests.support.answers import UncalledServer
+from tests.webhook.reviews.test_policed import Bench, pod_review, policy
 
 TEAM: dict[str, Any] = {
     "apiVersion": "v1",
@@ -37,7 +37,7 @@ TEAM: dict[str, Any] = {
 }
 
 
-def cluster(*items: dict[str, Any]) -> Watches:
+def watches_of(*items: dict[str, Any]) -> Watches:
     made = Watches(UncalledServer())
     made.store.complete(NAMESPACE)
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
@@ -67,7 +67,7 @@ def judged(view: Watches, spec: str) -> list[str]:
     ],
 )
 def test_expressions_read_every_field_of_the_namespace(expression: str) -> None:
-    said = judged(cluster(TEAM), f'validations: [{{expression: "!({expression})", message: seen}}]')
+    said = judged(watches_of(TEAM), f'validations: [{{expression: "!({expression})", message: seen}}]')
     assert said == ["NEU801: policy 'p': seen"]
 
 
@@ -83,23 +83,23 @@ def test_fields_that_the_api_server_does_not_have_are_errors(field: str) -> None
 
 def test_a_namespace_that_is_not_known_follows_the_failure_policy() -> None:
     spec = 'validations: [{expression: "has(namespaceObject.metadata.annotations)"}]'
-    view = cluster()
+    view = watches_of()
     (said,) = judged(view, spec)
     assert "only name and labels of Namespace 'default' are known" in said
     assert judged(view, f"failurePolicy: Ignore\n{spec}") == []
     large = {**TEAM, "metadata": {**TEAM["metadata"], "annotations": {"a": "x" * LONGEST_NAMESPACE}}}
-    (said,) = judged(cluster(large), spec)
+    (said,) = judged(watches_of(large), spec)
     assert "larger than 16 KiB" in said
-    assert judged(cluster(large), 'validations: [{expression: "size(namespaceObject.metadata.labels) == 1"}]') == []
+    assert judged(watches_of(large), 'validations: [{expression: "size(namespaceObject.metadata.labels) == 1"}]') == []
 
 
 def test_a_policy_that_reads_name_and_labels_needs_no_other_fields() -> None:
     spec = "validations: [{expression: \"namespaceObject.metadata.name != 'default'\", message: seen}]"
-    assert judged(cluster(), spec) == ["NEU801: policy 'p': seen"]
+    assert judged(watches_of(), spec) == ["NEU801: policy 'p': seen"]
 
 
 def test_a_request_about_a_namespace_has_no_namespace_object() -> None:
-    sent = request(
+    sent = pod_review(
         kind={"group": "", "version": "v1", "kind": "Namespace"},
         resource={"group": "", "version": "v1", "resource": "namespaces"},
         namespace="default",
@@ -118,7 +118,7 @@ def test_the_value_has_no_other_fields() -> None:
 
 
 def test_the_cluster_follows_changes_of_a_namespace() -> None:
-    made = cluster(TEAM)
+    made = watches_of(TEAM)
     (namespaces,) = (cache for cache in made.caches if cache.resource == NAMESPACES)
     namespaces.observe("MODIFIED", {**TEAM, "status": {"phase": "Terminating"}})
     known = made.store.namespace_object("default")
@@ -129,7 +129,7 @@ def test_the_cluster_follows_changes_of_a_namespace() -> None:
 
 
 def test_a_new_namespace_is_awaited() -> None:
-    view = cluster()
+    view = watches_of()
     (namespaces,) = (cache for cache in view.caches if cache.resource == NAMESPACES)
     bench = Bench(
         policy("validations: [{expression: \"namespaceObject.metadata.annotations.owner != 'ml'\", message: seen}]")
@@ -138,6 +138,6 @@ def test_a_new_namespace_is_awaited() -> None:
 
     async def review() -> Decision:
         asyncio.get_running_loop().call_later(0.05, namespaces.observe, "ADDED", TEAM)
-        return await bench.reviewer.review(request())
+        return await bench.reviewer.review(pod_review())
 
     assert [str(each) for each in asyncio.run(review()).errors] == ["NEU801: policy 'p': seen"]

@@ -1,26 +1,15 @@
 """Admission requests as policies see them."""
 
-import contextlib
-import json
-from collections.abc import AsyncIterator
-from typing import Any
-
 from cluster.from_watches.watches import Watches
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.resources import NAMESPACES
 from cluster.store import Store
 from conversion.facts import NamespaceFacts
-from conversion.objects import wire
 from conversion.objects.kinds import KINDS
 from policies.applying.subjects import bare_subject, namespace_object, subject_of
 from policies.judging.subjects import CLUSTER_SCOPED
-from runtime.api_errors import UnreachableError
-from tests.support.serving import review
-from webhook.edge import reviews
-
-
-def request(**members: Any) -> wire.AdmissionRequest:
-    return reviews.decode(json.dumps(review(**members)).encode())
+from tests.support.answers import UncalledServer
+from tests.support.serving import decoded_review
 
 
 class Team(Store):
@@ -47,7 +36,7 @@ def test_an_unknown_namespace_has_only_its_name() -> None:
 
 
 def test_cluster_scoped_objects_have_no_namespace() -> None:
-    assert subject_of(request(namespace=""), Team()).namespace_object is None
+    assert subject_of(decoded_review(namespace=""), Team()).namespace_object is None
 
 
 def test_the_cluster_scoped_kinds_with_pods_are_known_without_a_cluster() -> None:
@@ -55,12 +44,12 @@ def test_the_cluster_scoped_kinds_with_pods_are_known_without_a_cluster() -> Non
 
 
 def test_the_resource_is_the_one_that_was_sent_or_else_guessed() -> None:
-    assert bare_subject(request(resource={"group": "", "version": "v1", "resource": "podz"})).resource == "podz"
-    assert bare_subject(request(resource=None)).resource == "pods"
+    assert bare_subject(decoded_review(resource={"group": "", "version": "v1", "resource": "podz"})).resource == "podz"
+    assert bare_subject(decoded_review(resource=None)).resource == "pods"
 
 
 def test_objects_are_decoded_and_absent_ones_are_null() -> None:
-    subject = subject_of(request(operation="DELETE", object=None, oldObject={"kind": "Pod"}), Team())
+    subject = subject_of(decoded_review(operation="DELETE", object=None, oldObject={"kind": "Pod"}), Team())
     assert (subject.object, subject.old_object, subject.user_info) == (None, {"kind": "Pod"}, {})
 
 
@@ -69,16 +58,6 @@ def test_the_view_keeps_all_labels_and_our_annotations_of_a_namespace() -> None:
     record = project_namespace_record({"metadata": metadata})
     assert (record.labels, record.annotations) == ({"x": "y"}, (("neuron.aws.com/convert", "off"),))
     assert project_namespace_record({"metadata": {"name": "b"}}).labels == {}
-
-
-class UncalledServer:
-    """An API server that is never asked."""
-
-    async def request(self, method: str, path: str, **_: object) -> bytes:
-        raise UnreachableError(f"{method} {path}")
-
-    def stream(self, path: str, **_: object) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise UnreachableError(path)
 
 
 def test_the_cluster_follows_the_labels_of_namespaces() -> None:
@@ -93,7 +72,7 @@ def test_the_cluster_follows_the_labels_of_namespaces() -> None:
 
 
 def test_request_kind_has_the_version_that_the_user_sent() -> None:
-    sent = request(
+    sent = decoded_review(
         resource={"group": "apps", "version": "v1", "resource": "deployments"},
         requestKind={"group": "apps", "version": "v1beta1", "kind": "Deployment"},
         requestResource={"group": "apps", "version": "v1beta1", "resource": "deployments"},
@@ -103,11 +82,11 @@ def test_request_kind_has_the_version_that_the_user_sent() -> None:
     made = subject_of(sent, Team()).activation({})["request"]
     assert made["requestKind"]["version"] == made["requestResource"]["version"] == "v1beta1"
     assert made["requestSubResource"] == "scale"
-    same = subject_of(request(), Team()).activation({})["request"]
+    same = subject_of(decoded_review(), Team()).activation({})["request"]
     assert (same["requestKind"], same["requestResource"]) == (same["kind"], same["resource"])
 
 
 def test_empty_fields_are_absent_as_in_the_api_server() -> None:
-    made = subject_of(request(name="", namespace="", subResource=""), Team()).activation({})["request"]
+    made = subject_of(decoded_review(name="", namespace="", subResource=""), Team()).activation({})["request"]
     assert made.keys().isdisjoint({"subResource", "requestSubResource", "name", "namespace"})
     assert made["userInfo"].keys() == {"username", "groups"}

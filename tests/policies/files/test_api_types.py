@@ -17,7 +17,7 @@ PODS: Final = '{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resour
 RULE: Final = "{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [teams]}"
 
 
-def text(expression: str, *, rule: str = RULE) -> str:
+def policy_text(expression: str, *, rule: str = RULE) -> str:
     return policy(f"validations: [{{expression: {expression!r}}}]").replace(PODS, rule)
 
 
@@ -43,7 +43,7 @@ def document(definition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Server:
+class ServedDocument:
     """Serves one document, and notes what it is asked."""
 
     def __init__(self, answer: object) -> None:
@@ -55,61 +55,63 @@ class Server:
         return self.answer
 
 
-def notes(server: Server, *texts: str) -> tuple[str, ...]:
+def notes(server: ServedDocument, *texts: str) -> tuple[str, ...]:
     files = {f"{at}.yaml": each.encode() for at, each in enumerate(texts)}
     return load(files, clock=time.monotonic, served=server).notes
 
 
 @pytest.mark.parametrize(("expression", "warned"), TYPED)
 def test_fields_by_the_definition_among_the_files(expression: str, warned: bool) -> None:
-    found = notes(Server(None), text(expression), yaml.safe_dump(TEAMS))
+    found = notes(ServedDocument(None), policy_text(expression), yaml.safe_dump(TEAMS))
     assert bool(found) is warned, found
 
 
 @pytest.mark.parametrize(("expression", "warned"), TYPED)
 def test_fields_by_the_document_of_the_api_server(expression: str, warned: bool) -> None:
-    server = Server(document(TEAMS))
-    found = notes(server, text(expression))
+    server = ServedDocument(document(TEAMS))
+    found = notes(server, policy_text(expression))
     assert bool(found) is warned, found
     assert server.asked == ["example.com/v1"]
 
 
 def test_the_note_names_the_type_by_its_place() -> None:
-    (note,) = notes(Server(None), text("object.spec.members.all(m, m.rol != 'x')"), yaml.safe_dump(TEAMS))
+    (note,) = notes(
+        ServedDocument(None), policy_text("object.spec.members.all(m, m.rol != 'x')"), yaml.safe_dump(TEAMS)
+    )
     assert note.endswith("'Team.spec.members' has no field 'rol'. Did you mean 'role'? (example.com/v1 Team)")
 
 
 def test_each_version_has_its_fields() -> None:
     rule = RULE.replace("[v1]", "[v1alpha1]")
-    found = notes(Server(None), text("object.spec.size > 3", rule=rule), yaml.safe_dump(TEAMS))
+    found = notes(ServedDocument(None), policy_text("object.spec.size > 3", rule=rule), yaml.safe_dump(TEAMS))
     assert found == ()
-    (note,) = notes(Server(None), text("object.spec.size > 3"), yaml.safe_dump(TEAMS))
+    (note,) = notes(ServedDocument(None), policy_text("object.spec.size > 3"), yaml.safe_dump(TEAMS))
     assert "has no field 'size'" in note
 
 
 def test_kubernetes_kinds_are_not_asked_for() -> None:
-    server = Server(None)
-    assert notes(server, text("object.spec.containers.size() < 3", rule=PODS)) == ()
+    server = ServedDocument(None)
+    assert notes(server, policy_text("object.spec.containers.size() < 3", rule=PODS)) == ()
     assert server.asked == []
 
 
 def test_a_definition_among_the_files_is_not_asked_for() -> None:
-    server = Server(document(TEAMS))
-    notes(server, text("object.spec.replicas > 3"), yaml.safe_dump(TEAMS))
+    server = ServedDocument(document(TEAMS))
+    notes(server, policy_text("object.spec.replicas > 3"), yaml.safe_dump(TEAMS))
     assert server.asked == []
 
 
 def test_each_version_is_asked_for_once_in_a_load() -> None:
-    server = Server(None)
-    policies = [text("object.spec.x == 1").replace("limits", name) for name in ("one", "two")]
+    server = ServedDocument(None)
+    policies = [policy_text("object.spec.x == 1").replace("limits", name) for name in ("one", "two")]
     assert notes(server, *policies) == ()
     assert server.asked == ["example.com/v1"]
 
 
 def test_after_no_answer_no_other_version_is_asked_for_and_a_note_says_so() -> None:
-    server = Server("no answer within 3 s")
+    server = ServedDocument("no answer within 3 s")
     rule = RULE.replace("[v1]", "[v1, v2]")
-    (note,) = notes(server, text("object.spec.x == 1", rule=rule))
+    (note,) = notes(server, policy_text("object.spec.x == 1", rule=rule))
     assert note == (
         "fields of example.com/v1, example.com/v2 are not checked, because the API server does not tell them: no answer"
         " within 3 s"
@@ -121,13 +123,13 @@ def test_after_no_answer_no_other_version_is_asked_for_and_a_note_says_so() -> N
     "odd", [3, [], {"paths": 3}, {"paths": {"/apis/example.com/v1/teams": {"post": 3}}, "components": []}]
 )
 def test_a_document_of_another_form_tells_nothing(odd: object) -> None:
-    assert notes(Server(odd), text("object.spec.x == 1")) == ()
+    assert notes(ServedDocument(odd), policy_text("object.spec.x == 1")) == ()
 
 
 @pytest.mark.parametrize("spec", ["{}", "3", "{group: example.com, names: 3, versions: [{served: true}, 3]}"])
 def test_a_definition_of_another_form_tells_nothing(spec: str) -> None:
     crd = f"{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {spec}}}"
-    assert problems(text("object.spec.x == 1"), crd) == []
+    assert problems(policy_text("object.spec.x == 1"), crd) == []
 
 
 def test_apply_configurations_are_merged_by_the_keys_of_the_definition() -> None:

@@ -40,7 +40,7 @@ POD_CASE = "  - {name: a, object: {apiVersion: v1, kind: Pod, metadata: {name: x
 SLOW = f"{list(range(120))}.all(x, {list(range(120))}.all(y, x + y >= 0))"
 
 
-def policy(name: str, cases: int, expression: str = "true") -> bytes:
+def policy_with_cases(name: str, cases: int, expression: str = "true") -> bytes:
     return (POLICY.format(name=name, expression=expression) + CASE * cases).encode()
 
 
@@ -51,7 +51,7 @@ def ticking(step: float) -> "itertools.count[float]":
 def test_many_cases_are_refused_after_five_seconds() -> None:
     ticks = ticking(0.1)
     with pytest.raises(PolicyError) as caught:
-        load({"p.yaml": policy("p", 300)}, clock=lambda: next(ticks))
+        load({"p.yaml": policy_with_cases("p", 300)}, clock=lambda: next(ticks))
     assert next(ticks) < CASE_SECONDS + 2
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == ("p.yaml", 9)
@@ -67,7 +67,7 @@ def test_cases_of_conversion_policies_count_too() -> None:
 
 def test_a_file_with_few_cases_does_not_wait_for_one_with_many() -> None:
     ticks = ticking(0.1)
-    files = {"a.yaml": policy("a", 300), "b.yaml": policy("b", 3)}
+    files = {"a.yaml": policy_with_cases("a", 300), "b.yaml": policy_with_cases("b", 3)}
     with pytest.raises(PolicyError) as caught:
         load(files, clock=lambda: next(ticks))
     assert [problem.file for problem in caught.value.problems] == ["a.yaml"]
@@ -76,7 +76,7 @@ def test_a_file_with_few_cases_does_not_wait_for_one_with_many() -> None:
 def test_cases_that_passed_are_not_run_again() -> None:
     ticks = ticking(0.1)
     case_time = CaseTime(lambda: next(ticks))
-    files = {"b.yaml": policy("b", 3)}
+    files = {"b.yaml": policy_with_cases("b", 3)}
     load(files, case_time=case_time)
     spent = next(ticks)
     load(files, case_time=case_time)
@@ -86,7 +86,7 @@ def test_cases_that_passed_are_not_run_again() -> None:
 
 def test_a_failed_case_is_reported_even_if_others_take_too_long() -> None:
     ticks = ticking(0.1)
-    files = {"a.yaml": policy("a", 300), "b.yaml": policy("b", 1, "false")}
+    files = {"a.yaml": policy_with_cases("a", 300), "b.yaml": policy_with_cases("b", 1, "false")}
     with pytest.raises(PolicyError) as caught:
         load(files, clock=lambda: next(ticks))
     assert [problem.file for problem in caught.value.problems] == ["a.yaml", "b.yaml"]
@@ -94,30 +94,30 @@ def test_a_failed_case_is_reported_even_if_others_take_too_long() -> None:
 
 def test_a_cancelled_load_ends() -> None:
     with pytest.raises(SupersededError):
-        load({"b.yaml": policy("b", 3)}, case_time=CaseTime(time.monotonic, cancelled=lambda: True))
+        load({"b.yaml": policy_with_cases("b", 3)}, case_time=CaseTime(time.monotonic, cancelled=lambda: True))
 
 
-def opened(folder: Path, step: float) -> PolicyStore:
+def opened_with_ticks(folder: Path, step: float) -> PolicyStore:
     ticks = ticking(step)
     return PolicyStore.open(folder, StoreOptions(lambda: NOW, clock=lambda: next(ticks)))
 
 
 def test_a_reload_leaves_out_a_file_whose_cases_take_too_long(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_bytes(policy("a", 1))
-    store = opened(tmp_path, 0.1)
-    (tmp_path / "slow.yaml").write_bytes(policy("slow", 300))
-    (tmp_path / "a.yaml").write_bytes(policy("renamed", 2))
+    (tmp_path / "a.yaml").write_bytes(policy_with_cases("a", 1))
+    store = opened_with_ticks(tmp_path, 0.1)
+    (tmp_path / "slow.yaml").write_bytes(policy_with_cases("slow", 300))
+    (tmp_path / "a.yaml").write_bytes(policy_with_cases("renamed", 2))
     asyncio.run(store.reload())
     assert [rule.name for rule in store.current.validating] == ["renamed"]
     assert [problem.file for problem in store.problems] == [str(tmp_path / "slow.yaml")]
 
 
 def test_a_newer_state_of_the_folder_cancels_the_cases(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "a.yaml").write_bytes(policy("a", 1))
-    store = opened(tmp_path, 0.0)  # Its clock stands still: only a newer state ends the cases.
+    (tmp_path / "a.yaml").write_bytes(policy_with_cases("a", 1))
+    store = opened_with_ticks(tmp_path, 0.0)  # Its clock stands still: only a newer state ends the cases.
     steps = iter(
         [
-            lambda: (tmp_path / "a.yaml").write_bytes(policy("slow", 3000, SLOW)),
+            lambda: (tmp_path / "a.yaml").write_bytes(policy_with_cases("slow", 3000, SLOW)),
             lambda: None,
             lambda: None,
             lambda: None,
@@ -132,7 +132,7 @@ def test_a_newer_state_of_the_folder_cancels_the_cases(tmp_path: Path, caplog: p
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        loop.call_later(0.5, (tmp_path / "a.yaml").write_bytes, policy("newer", 1))
+        loop.call_later(0.5, (tmp_path / "a.yaml").write_bytes, policy_with_cases("newer", 1))
         with pytest.raises(asyncio.CancelledError):
             await store.watch(sleep)
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from neuron.hardware.instances import Topology
-from policies.files.catalogues import read
 from policies.files.folders import PolicyError
+from policies.files.reading import read_catalogue
 
 HEAD = """\
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -23,14 +23,16 @@ BROKEN_POLICY = "apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ValidatingPol
 def test_the_types_of_all_files_are_added_and_other_kinds_are_ignored() -> None:
     chain = HEAD.replace("new", "other") + "  - {name: inf9.large, devices: 6, topology: chain}\n"
     files = {"a.yaml": f"{BROKEN_POLICY}---\n{TRN9}", "b.yaml": chain, "c.yaml": "- not a policy\n"}
-    found = read({name: text.encode() for name, text in files.items()})
+    found = read_catalogue({name: text.encode() for name, text in files.items()})
     trn9, inf9 = found.get("trn9.48xlarge"), found.get("inf9.large")
     assert trn9 is not None
     assert inf9 is not None
     assert (trn9.groups, trn9.cores_per_device, trn9.topology) == ((2, 4), 8, Topology.SWITCH)
     assert (inf9.consecutive, inf9.devices) == (True, 6)
     assert "trn1.32xlarge" in found
-    assert read({}).names() == tuple(name for name in found.names() if name not in ("trn9.48xlarge", "inf9.large"))
+    assert read_catalogue({}).names() == tuple(
+        name for name in found.names() if name not in ("trn9.48xlarge", "inf9.large")
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,14 +60,12 @@ def test_the_types_of_all_files_are_added_and_other_kinds_are_ignored() -> None:
 )
 def test_problems_of_a_catalogue_are_reported_with_their_place(text: str, problem: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        read({"x.yaml": text.encode()})
+        read_catalogue({"x.yaml": text.encode()})
     assert str(caught.value).startswith(problem)
 
 
 def test_reading_needs_no_cel() -> None:
     """The driver reads catalogues; it has no use for the CEL engine."""
-    program = (
-        "import sys, policies.files.catalogues; print([n for n in sys.modules if n in ('kubecel', 'celpy', 'lark')])"
-    )
+    program = "import sys, policies.files.reading; print([n for n in sys.modules if n in ('kubecel', 'celpy', 'lark')])"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

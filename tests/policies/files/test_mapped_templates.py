@@ -25,7 +25,7 @@ INLINE = """
 FOURS = ", constraints: [{matchAttribute: resource.aws.com/devicegroup4_id}]"
 
 
-def policy(*entries: str, name: str = "team-a", order: int = 1) -> str:
+def mapping_policy(*entries: str, name: str = "team-a", order: int = 1) -> str:
     body = "\n".join(textwrap.dedent(each).strip("\n") for each in entries)
     return POLICY.format(name=name, order=order) + textwrap.indent(body, "  ") + "\n"
 
@@ -38,7 +38,7 @@ NAMED = "- {demand: {devices: 16}, name: xl-trn2}"
 
 
 def test_names_and_templates_are_read() -> None:
-    (rule,) = loaded(policy(NAMED, inline())).conversions
+    (rule,) = loaded(mapping_policy(NAMED, inline())).conversions
     named, carried = rule.templates
     assert (named.name, named.amount, named.inline) == ("xl-trn2", 16, None)
     assert carried.inline is not None
@@ -71,13 +71,13 @@ def test_names_and_templates_are_read() -> None:
     ],
 )
 def test_problems_are_reported(entry: str, said: str) -> None:
-    (problem,) = problems(policy(entry))
+    (problem,) = problems(mapping_policy(entry))
     assert said in problem
 
 
 def test_one_name_has_one_spec_in_all_policies() -> None:
     other = inline().replace("name: r", "name: other")
-    assert problems(policy(inline()), policy(other, name="team-b", order=2)) == [
+    assert problems(mapping_policy(inline()), mapping_policy(other, name="team-b", order=2)) == [
         "1.yaml:11: template four has another spec in policy 'team-a'; give one of them another name."
     ]
-    assert problems(policy(inline()), policy(inline(), name="team-b", order=2)) == []
+    assert problems(mapping_policy(inline()), mapping_policy(inline(), name="team-b", order=2)) == []

@@ -190,7 +190,7 @@ def test_the_activation_is_built_once_and_only_if_a_policy_matches(
     assert next(made) == times
 
 
-def pod(
+def pod_with_limits(
     containers: dict[str, dict[str, str]], init: dict[str, dict[str, str]] | None = None, **metadata: Any
 ) -> dict[str, Any]:
     sections = {"containers": containers, "initContainers": init or {}}
@@ -218,12 +218,12 @@ CLAIM = {
 @pytest.mark.parametrize(
     ("data", "devices", "cores", "lnc", "converted"),
     [
-        pytest.param(pod({"a": DEVICES, "b": DEVICES}), 8, 0, 0, False, id="sum"),
-        pytest.param(pod({"a": CORES}), 1, 2, 0, False, id="cores"),
-        pytest.param(pod({"a": {}}, {"i": DEVICES}), 4, 0, 0, False, id="init"),
-        pytest.param(pod({"a": DEVICES}, {"i": DEVICES}), 4, 0, 0, False, id="init-hands-over"),
+        pytest.param(pod_with_limits({"a": DEVICES, "b": DEVICES}), 8, 0, 0, False, id="sum"),
+        pytest.param(pod_with_limits({"a": CORES}), 1, 2, 0, False, id="cores"),
+        pytest.param(pod_with_limits({"a": {}}, {"i": DEVICES}), 4, 0, 0, False, id="init"),
+        pytest.param(pod_with_limits({"a": DEVICES}, {"i": DEVICES}), 4, 0, 0, False, id="init-hands-over"),
         pytest.param(
-            pod(
+            pod_with_limits(
                 {"a": {}},
                 labels={"neuron.aws.com/converted": "true"},
                 annotations={
@@ -238,7 +238,12 @@ CLAIM = {
             id="record-that-is-not-verified",
         ),
         pytest.param(
-            pod({"a": DEVICES}, annotations={"neuron.aws.com/converted-from": "["}), 4, 0, 0, False, id="bad-record"
+            pod_with_limits({"a": DEVICES}, annotations={"neuron.aws.com/converted-from": "["}),
+            4,
+            0,
+            0,
+            False,
+            id="bad-record",
         ),
         pytest.param({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 3}}, 0, 0, 0, False, id="malformed"),
         pytest.param(
@@ -415,7 +420,7 @@ def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
 
 
 def test_evaluating_does_not_change_the_object() -> None:
-    data = pod({"a": DEVICES})
+    data = pod_with_limits({"a": DEVICES})
     before = copy.deepcopy(data)
     judged("validations: [{expression: 'object.spec.containers.all(c, c.name.size() > 0)'}]", of_object(data))
     assert data == before

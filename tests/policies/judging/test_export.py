@@ -62,7 +62,7 @@ params:
 """
 
 
-def said(*rules: ValidatingRule) -> list[tuple[str, list[str], tuple[str, ...]]]:
+def outcomes_of(*rules: ValidatingRule) -> list[tuple[str, list[str], tuple[str, ...]]]:
     found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), time.monotonic)
     return [(each.outcome.value, [v.message for v in each.violations], each.errors) for each in found]
 
@@ -95,7 +95,7 @@ def test_constants_are_written_into_the_policy(spec: str) -> None:
     made, read = exported(rule)
     assert "params" not in made
     assert not any(path[0] == "params" for check in read.checks for path in check.program.references)
-    assert said(read) == said(rule)
+    assert outcomes_of(read) == outcomes_of(rule)
 
 
 def test_a_policy_that_does_not_read_its_constants_gets_no_variable() -> None:
@@ -109,7 +109,7 @@ def test_a_policy_that_does_not_read_its_constants_gets_no_variable() -> None:
 def test_packs_that_need_no_counts_are_exported(name: str) -> None:
     (rule,) = (each for each in PACKS if each.name == name)
     _, read = exported(rule)
-    assert said(read) == said(rule)
+    assert outcomes_of(read) == outcomes_of(rule)
 
 
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()

@@ -21,14 +21,14 @@ from tests.webhook.reviews.test_policed import NOW
 LABEL = "[JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}]"
 
 
-def text(fields: dict[str, Any], name: str = "change", *, binding: dict[str, Any] | None = None) -> str:
+def mutating_text(fields: dict[str, Any], name: str = "change", *, binding: dict[str, Any] | None = None) -> str:
     made, bound = policy(name, fields)
     made["spec"]["matchConstraints"].pop("objectSelector", None)
     bound["spec"] |= binding or {}
     return yaml.safe_dump_all([made, bound])
 
 
-def run(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
+def mutated(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
     subject = dataclasses.replace(of_object(data, context.pop("namespace_object", None)), **context)
     mutating = Mutating(loaded(*texts).mutating, subject, time.monotonic)
     after = mutating.again(mutating.first(), changed=False)
@@ -37,30 +37,30 @@ def run(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated
 
 def test_a_policy_changes_the_object_and_not_the_original() -> None:
     before = yaml.safe_dump(POD)
-    after, (result,) = run(text(json_patch(LABEL)))
+    after, (result,) = mutated(mutating_text(json_patch(LABEL)))
     assert difference(POD, after) == ({"op": "add", "path": "/metadata/labels/team", "value": "a"},)
     assert (result.outcome, yaml.safe_dump(POD)) == ("changed", before)
 
 
 def test_policies_run_by_name_and_see_what_the_others_made() -> None:
-    first = text(json_patch(LABEL), "a-first")
+    first = mutating_text(json_patch(LABEL), "a-first")
     copied = "[JSONPatch{op: 'add', path: '/metadata/labels/copy', value: object.metadata.labels.team}]"
-    after, results = run(text(json_patch(copied), "b-second"), first)
+    after, results = mutated(mutating_text(json_patch(copied), "b-second"), first)
     assert [each.rule.name for each in results] == ["a-first", "b-second"]
     assert after["metadata"]["labels"]["copy"] == "a"
 
 
 def test_rules_and_selectors_match_the_object_as_it_was_sent() -> None:
-    moved = text(json_patch("[JSONPatch{op: 'replace', path: '/metadata/labels/app', value: 'other'}]"), "a")
+    moved = mutating_text(json_patch("[JSONPatch{op: 'replace', path: '/metadata/labels/app', value: 'other'}]"), "a")
     selecting = yaml.safe_dump_all(
         [
             {**each, "spec": {**each["spec"], "matchConstraints": {**each["spec"]["matchConstraints"], "objectSelector": {"matchLabels": {"app": "train"}}}}}  # noqa: E501
             if each["kind"] == "MutatingAdmissionPolicy"
             else each
-            for each in yaml.safe_load_all(text(json_patch(LABEL), "b"))
+            for each in yaml.safe_load_all(mutating_text(json_patch(LABEL), "b"))
         ]
     )  # fmt: skip
-    after, _ = run(moved, selecting)
+    after, _ = mutated(moved, selecting)
     assert after["metadata"]["labels"] == {"app": "other", "team": "a"}
 
 
@@ -72,17 +72,17 @@ def test_a_policy_runs_once_for_each_binding_and_parameter_object() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each, "namespace": "team-a", "labels": {"for": "it"}}, "data": {"v": each}}  # noqa: E501
         for each in ("one", "two")
     )  # fmt: skip
-    after, results = run(text(fields, binding={"paramRef": ref}), maps)
+    after, results = mutated(mutating_text(fields, binding={"paramRef": ref}), maps)
     assert after["metadata"]["labels"] == {"app": "train", "one": "one", "two": "two"}
     assert [each.params and each.params["data"] for each in results] == [{"v": "one"}, {"v": "two"}]
-    _, (missing,) = run(text(fields, binding={"paramRef": ref}))
+    _, (missing,) = mutated(mutating_text(fields, binding={"paramRef": ref}))
     assert (missing.denies, str(missing.failures[0])[:38]) == (True, "failed to configure binding: no params")
 
 
 @pytest.mark.parametrize(("failing", "denies"), [("Fail", True), ("Ignore", False)])
 def test_a_failure_leaves_the_change_out_and_the_others_run(failing: str, denies: bool) -> None:
     fields = json_patch("[JSONPatch{op: 'remove', path: '/x'}]", LABEL, failurePolicy=failing)
-    after, (result,) = run(text(fields))
+    after, (result,) = mutated(mutating_text(fields))
     assert after["metadata"]["labels"]["team"] == "a"
     assert (result.outcome, result.denies) == ("failed", denies)
     assert str(result.failures[0]) == "mutations[0] (JSONPatch) failed: at '/x': there is no key 'x' to remove"
@@ -90,10 +90,10 @@ def test_a_failure_leaves_the_change_out_and_the_others_run(failing: str, denies
 
 def test_an_object_that_is_none_of_its_kind_is_refused_whatever_the_failure_policy_says() -> None:
     fields = json_patch("[JSONPatch{op: 'add', path: '/spec/contaners', value: 'x'}]", failurePolicy="Ignore")
-    _, (result,) = run(text(fields))
+    _, (result,) = mutated(mutating_text(fields))
     assert result.denies
     assert "PodSpec has no field 'contaners'. Did you mean 'containers'?" in str(result.failures[0])
-    _, (other,) = run(text(json_patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Job'}]")))
+    _, (other,) = mutated(mutating_text(json_patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Job'}]")))
     assert "a patch cannot change apiVersion and kind of the object" in str(other.failures[0])
 
 
@@ -101,16 +101,16 @@ def test_a_policy_that_asks_runs_again_and_others_do_not() -> None:
     counting = (
         "[JSONPatch{op: 'add', path: '/metadata/labels/%s', value: object.metadata.labels.?%s.orValue('') + 'i'}]"
     )
-    once = text(json_patch(counting % ("once", "once")), "a")
-    twice = text(json_patch(counting % ("twice", "twice"), reinvocationPolicy="IfNeeded"), "b")
-    after, results = run(once, twice)
+    once = mutating_text(json_patch(counting % ("once", "once")), "a")
+    twice = mutating_text(json_patch(counting % ("twice", "twice"), reinvocationPolicy="IfNeeded"), "b")
+    after, results = mutated(once, twice)
     assert after["metadata"]["labels"] == {"app": "train", "once": "i", "twice": "ii"}
     assert [each.again for each in results] == [False, False, True]
 
 
 def test_without_a_patch_a_policy_runs_again_only_if_conversion_changed_the_object() -> None:
     fields = json_patch("[JSONPatch{op: 'remove', path: '/x'}]", failurePolicy="Ignore", reinvocationPolicy="IfNeeded")
-    mutating = Mutating(loaded(text(fields)).mutating, of_object(POD), time.monotonic)
+    mutating = Mutating(loaded(mutating_text(fields)).mutating, of_object(POD), time.monotonic)
     data = mutating.first()
     mutating.again(data, changed=False)
     assert len(mutating.results) == 1
@@ -121,14 +121,14 @@ def test_without_a_patch_a_policy_runs_again_only_if_conversion_changed_the_obje
 
 def test_a_claim_of_another_version_is_changed_in_the_version_of_the_policy() -> None:
     fields = configuration("Object{metadata: Object.metadata{labels: {'request': object.spec.devices.requests[0].exactly.deviceClassName}}}")  # fmt: skip # noqa: E501
-    made = text(fields).replace("- configmaps", "- configmaps").replace("apiGroups:\n      - apps", "apiGroups:\n      - resource.k8s.io").replace("- deployments", "- resourceclaims")  # fmt: skip # noqa: E501
+    made = mutating_text(fields).replace("- configmaps", "- configmaps").replace("apiGroups:\n      - apps", "apiGroups:\n      - resource.k8s.io").replace("- deployments", "- resourceclaims")  # fmt: skip # noqa: E501
     claim = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": [{"name": "n", "deviceClassName": "neuron.aws.com"}]}}}  # fmt: skip # noqa: E501
-    after, _ = run(made, data=claim)
+    after, _ = mutated(made, data=claim)
     assert after == {**claim, "metadata": {**claim["metadata"], "labels": {"request": "neuron.aws.com"}}}
 
 
 def test_the_time_limit() -> None:
-    rules = loaded(text(json_patch(LABEL))).mutating
+    rules = loaded(mutating_text(json_patch(LABEL))).mutating
     ticks = iter(range(1000))
     slow = Mutating(rules, of_object(POD), lambda: float(next(ticks)))
     with pytest.raises(TakesLongError):
@@ -146,7 +146,7 @@ def test_the_time_limit() -> None:
     ],
 )  # fmt: skip
 def test_values_without_json(expression: str, message: str) -> None:
-    _, (result,) = run(text(json_patch(expression)))
+    _, (result,) = mutated(mutating_text(json_patch(expression)))
     assert message in str(result.failures[0])
 
 
@@ -156,7 +156,7 @@ def test_values_that_double_are_bounded() -> None:
         {"name": f"v{at}", "expression": f"[{', '.join([f'variables.v{at - 1}'] * 4)}]"} for at in range(1, 30)
     ]
     fields = json_patch("[JSONPatch{op: 'add', path: '/spec/affinity', value: variables.v29}]", variables=declared)
-    _, (result,) = run(text(fields))
+    _, (result,) = mutated(mutating_text(fields))
     assert "the expression returned more than" in str(result.failures[0])
 
 
@@ -164,7 +164,7 @@ def test_values_that_double_are_bounded() -> None:
 def test_no_policy_raises_and_the_difference_is_a_patch(case: str) -> None:
     fields = {**CASES, **generated(40, 7)}[case]
     for data in objects(case, "team-a").values():
-        after, _ = run(yaml.safe_dump_all(policy(case, fields)), data=data)
+        after, _ = mutated(yaml.safe_dump_all(policy(case, fields)), data=data)
         difference(data, after)
 
 
@@ -197,7 +197,7 @@ spec:
     ],
 )  # fmt: skip
 def test_cases_of_a_mutating_policy(case: str, said: str) -> None:
-    found = problems(text(json_patch(LABEL)), case)
+    found = problems(mutating_text(json_patch(LABEL)), case)
     assert bool(found) is bool(said)
     if said:
         # The policy is refused, which is in another file.
@@ -206,7 +206,7 @@ def test_cases_of_a_mutating_policy(case: str, said: str) -> None:
 
 
 def test_a_case_has_the_object_before_and_after() -> None:
-    (rule,) = loaded(text(json_patch(LABEL)), CASE % ("Change", "a")).mutating
+    (rule,) = loaded(mutating_text(json_patch(LABEL)), CASE % ("Change", "a")).mutating
     (result,) = run_cases(rule, frozen_clock)
     assert difference(result.before, result.after) == ({"op": "add", "path": "/metadata/labels/team", "value": "a"},)
 
@@ -225,7 +225,7 @@ def test_a_case_has_the_object_before_and_after() -> None:
     ],
 )  # fmt: skip
 def test_what_the_api_server_refuses_is_refused(change: tuple[str, str], said: str) -> None:
-    made = text(json_patch(LABEL))
+    made = mutating_text(json_patch(LABEL))
     assert change[0] in made
     assert said in "\n".join(problems(made.replace(*change)))
 
@@ -240,13 +240,13 @@ def test_what_the_api_server_refuses_is_refused(change: tuple[str, str], said: s
     ],
 )  # fmt: skip
 def test_fields_that_no_kind_has_are_noted(fields: dict[str, Any], said: str) -> None:
-    made = text(fields).replace("      - services\n", "").replace("      - configmaps\n", "")
+    made = mutating_text(fields).replace("      - services\n", "").replace("      - configmaps\n", "")
     made = made.replace("      - deployments\n", "      - nodes\n")
     (note,) = [each for each in loaded(made).notes if "Pod)" in each]
     assert note.endswith(said)
 
 
 def test_explain_names_the_policy_and_its_operations() -> None:
-    found = loaded(text(json_patch(LABEL)), text(configuration("Object{}"), "nothing"))
+    found = loaded(mutating_text(json_patch(LABEL)), mutating_text(configuration("Object{}"), "nothing"))
     lines = list(explain(found, of_object(POD), NOW, frozen_clock))
     assert lines == ["change: changes it", '    add /metadata/labels/team: "a"', "nothing: changes nothing"]

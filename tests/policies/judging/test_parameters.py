@@ -22,7 +22,7 @@ OTHER = PARAMETER.replace("limits", "more").replace("name: train", "name: other"
 ELSEWHERE = PARAMETER.replace("team-a", "team-b")
 
 
-def judged(*texts: str, pod: dict[str, Any] = POD) -> list[Verdict]:
+def judged_with_parameters(*texts: str, pod: dict[str, Any] = POD) -> list[Verdict]:
     return list(evaluate(loaded(PARAMETERIZED, *texts).validating, of_object(pod), NOW, time.monotonic))
 
 
@@ -37,38 +37,43 @@ def in_namespace(namespace: str) -> dict[str, Any]:
 
 
 def test_the_object_of_the_requests_namespace_is_the_value_of_params() -> None:
-    assert messages(judged(PARAM_BINDING, PARAMETER)) == [("deny", ["not train"])]
+    assert messages(judged_with_parameters(PARAM_BINDING, PARAMETER)) == [("deny", ["not train"])]
 
 
 @pytest.mark.parametrize("action", ["Deny", "Allow"])
 def test_a_missing_parameter_object_follows_parameter_not_found_action(action: str) -> None:
     binding = PARAM_BINDING.replace("Action: Deny", f"Action: {action}")
-    found = messages(judged(binding, PARAMETER, pod=in_namespace("team-b")))
+    found = messages(judged_with_parameters(binding, PARAMETER, pod=in_namespace("team-b")))
     assert found == ([("deny", [NO_PARAMS])] if action == "Deny" else [])
 
 
 def test_a_reference_may_name_a_namespace() -> None:
     binding = PARAM_BINDING.replace("name: limits, p", "name: limits, namespace: team-b, p")
-    assert messages(judged(binding, PARAMETER, ELSEWHERE)) == [("deny", ["not train"])]
-    assert messages(judged(binding.replace("team-b", "team-c"), PARAMETER)) == [("deny", [NO_PARAMS])]
+    assert messages(judged_with_parameters(binding, PARAMETER, ELSEWHERE)) == [("deny", ["not train"])]
+    assert messages(judged_with_parameters(binding.replace("team-b", "team-c"), PARAMETER)) == [("deny", [NO_PARAMS])]
 
 
 def test_an_object_without_namespace_is_for_all_namespaces() -> None:
     cluster_scoped = PARAMETER.replace(", namespace: team-a", "")
-    assert messages(judged(PARAM_BINDING, cluster_scoped, pod=in_namespace("x"))) == [("deny", ["not train"])]
+    assert messages(judged_with_parameters(PARAM_BINDING, cluster_scoped, pod=in_namespace("x"))) == [
+        ("deny", ["not train"])
+    ]
     in_default = PARAM_BINDING.replace("name: limits, p", "name: limits, namespace: default, p")
-    assert messages(judged(in_default, cluster_scoped)) == [("deny", ["not train"])]
+    assert messages(judged_with_parameters(in_default, cluster_scoped)) == [("deny", ["not train"])]
 
 
 def test_a_selector_selects_several_objects_and_each_is_evaluated() -> None:
-    assert messages(judged(SELECTED, PARAMETER, OTHER, ELSEWHERE)) == [("deny", ["not train"]), ("allow", [])]
+    assert messages(judged_with_parameters(SELECTED, PARAMETER, OTHER, ELSEWHERE)) == [
+        ("deny", ["not train"]),
+        ("allow", []),
+    ]
 
 
 def test_bindings_with_and_without_parameters_are_evaluated_apart() -> None:
     plain = PARAM_BINDING.replace("bound", "plain").replace(
         ", paramRef: {name: limits, parameterNotFoundAction: Deny}", ""
     )
-    found = judged(PARAM_BINDING, plain.replace("[Deny]", "[Warn]"), PARAMETER)
+    found = judged_with_parameters(PARAM_BINDING, plain.replace("[Deny]", "[Warn]"), PARAMETER)
     assert [each.outcome for each in found] == [PolicyOutcome.WARN, PolicyOutcome.DENY]
     assert "no such key" in found[0].violations[0].message
 

@@ -24,7 +24,7 @@ validations: [{{expression: "variables.joined == 'x'", messageExpression: variab
 """
 
 
-def judged(*specs: str, limits: Limits = POLICY_LIMITS) -> tuple[Verdict, ...]:
+def judged_together(*specs: str, limits: Limits = POLICY_LIMITS) -> tuple[Verdict, ...]:
     found = loaded(*(policy(spec, name=f"p{at}") for at, spec in enumerate(specs)))
     return evaluate(found.validating, of_object(POD), NOW, time.monotonic, limits)
 
@@ -62,7 +62,7 @@ def test_equal_expressions_are_one_program_and_are_evaluated_once(evaluated: lis
 
 def test_a_variable_of_one_name_with_another_expression_is_another_one() -> None:
     two = "object.spec.containers.map(c, 'other')"
-    first, second = judged(
+    first, second = judged_together(
         SPEC.format(glue=","), SPEC.format(glue=",").replace("object.spec.containers.map(c, c.name)", two)
     )
     assert (first.violations[0].message, second.violations[0].message) == ("main", "other")
@@ -70,12 +70,15 @@ def test_a_variable_of_one_name_with_another_expression_is_another_one() -> None
 
 def test_params_are_never_shared() -> None:
     spec = "params: {{most: {most}}}\nvalidations: [{{expression: 'neuron.devices <= params.most'}}]"
-    assert [each.outcome.value for each in judged(spec.format(most=8), spec.format(most=1))] == ["allow", "deny"]
+    assert [each.outcome.value for each in judged_together(spec.format(most=8), spec.format(most=1))] == [
+        "allow",
+        "deny",
+    ]
 
 
 def test_an_error_is_shared_and_counts_for_each_policy() -> None:
     spec = "validations: [{{expression: \"object.none == 'a'\", message: {word}}}]"
-    first, second = judged(spec.format(word="one"), spec.format(word="two"))
+    first, second = judged_together(spec.format(word="one"), spec.format(word="two"))
     assert first.errors == second.errors
     assert (first.violations[0].failed, second.violations[0].failed) == (True, True)
 
@@ -84,6 +87,9 @@ def test_the_cost_is_charged_to_each_policy() -> None:
     costly = "object.spec.containers.all(c, [1, 2, 3, 4, 5, 6, 7, 8].all(x, x > 0))"
     spec = f'validations: [{{expression: "{costly}"}}, {{expression: "{costly} && true"}}]'
     enough = Limits(steps=100, call=100)
-    alone = judged(spec, limits=enough)[0]
-    assert alone.errors == judged(spec, spec, limits=enough)[1].errors
-    assert [each.outcome.value for each in judged(spec, spec, limits=Limits(steps=30, call=30))] == ["deny", "deny"]
+    alone = judged_together(spec, limits=enough)[0]
+    assert alone.errors == judged_together(spec, spec, limits=enough)[1].errors
+    assert [each.outcome.value for each in judged_together(spec, spec, limits=Limits(steps=30, call=30))] == [
+        "deny",
+        "deny",
+    ]

@@ -9,24 +9,26 @@ from tests.policies.policy_files import policy, problems
 from tests.support.policy_probes import BINDING, BINDING_PROBES, POLICY, PROBES, generated, with_value
 
 
-def refused(*documents: dict[str, Any]) -> list[str]:
+def problems_of(*documents: dict[str, Any]) -> list[str]:
     return problems(yaml.safe_dump_all(documents))
 
 
 @pytest.mark.parametrize(("path", "value", "accepted"), PROBES.values(), ids=PROBES)
 def test_policies(path: str, value: Any, accepted: bool) -> None:
-    found = refused(with_value(POLICY, path, value))
+    found = problems_of(with_value(POLICY, path, value))
     assert (not found) is accepted, found
 
 
 @pytest.mark.parametrize(("path", "value", "accepted"), BINDING_PROBES.values(), ids=BINDING_PROBES)
 def test_bindings(path: str, value: Any, accepted: bool) -> None:
-    found = [each for each in refused(with_value(BINDING, path, value), POLICY) if "no file has a policy" not in each]
+    found = [
+        each for each in problems_of(with_value(BINDING, path, value), POLICY) if "no file has a policy" not in each
+    ]
     assert (not found) is accepted, found
 
 
 def test_generated_policies_load_or_are_refused_with_a_place() -> None:
-    answers = [refused(each) for each in generated(150, 1)]
+    answers = [problems_of(each) for each in generated(150, 1)]
     assert all(line.startswith("0.yaml:") for found in answers for line in found)
     assert 10 < sum(1 for found in answers if found) < 150
 
@@ -92,7 +94,7 @@ def test_fields_that_are_there_or_asked_for_are_no_error(expression: str) -> Non
 def test_a_forgotten_param_kind_is_said_with_the_kind_of_the_object() -> None:
     ref = {"name": "c", "parameterNotFoundAction": "Deny"}
     parameter = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {}}
-    found = refused(POLICY, with_value(BINDING, "spec.paramRef", ref), parameter)
+    found = problems_of(POLICY, with_value(BINDING, "spec.paramRef", ref), parameter)
     assert [each.partition(": ")[2] for each in found] == [
         "spec.paramRef is set, but policy 'probe' has no spec.paramKind: add paramKind: {apiVersion: v1, kind:"
         " ConfigMap} to its spec."
@@ -114,7 +116,7 @@ def test_a_word_that_yaml_reads_as_a_boolean_is_quoted_and_said_once() -> None:
 
 
 def test_a_variable_that_names_itself_is_told_so() -> None:
-    (found,) = refused(with_value(POLICY, "spec.variables", [{"name": "a", "expression": "variables.a + 1"}]))
+    (found,) = problems_of(with_value(POLICY, "spec.variables", [{"name": "a", "expression": "variables.a + 1"}]))
     assert "variables.a has no value here: a variable reads only those that stand before it." in found
 
 
@@ -126,5 +128,5 @@ def test_a_device_group_that_does_not_divide_a_node_is_refused() -> None:
         "metadata": {"name": "c"},
         "spec": {"instanceTypes": [entry]},
     }
-    (found,) = refused(catalog)
+    (found,) = problems_of(catalog)
     assert "deviceGroups has 5, which does not divide the 16 devices of a node" in found

@@ -1,39 +1,21 @@
 """Whether the webhook may ask for permissions is said when a policy needs it, with the fix."""
 
 import asyncio
-import json
 import logging
-from typing import Any
 
 import pytest
 
 from runtime.api_errors import UnreachableError
 from tests.policies.policy_files import loaded, policy
+from tests.support.answers import PreparedAnswers
 from webhook.cluster.for_policies import AccessReviews
 
+DENIED, ALLOWED = ({"status": {"allowed": each}} for each in (False, True))
 ASKS = "authorizer.path('/x').check('get').allowed()"
 PROBLEM = (
     "a policy reads authorizer, and the webhook may not create subjectaccessreviews: set validation.accessReviews: true"
     " in the chart's values"
 )
-
-
-class Server:
-    """An API server that gives these answers in turn."""
-
-    def __init__(self, *answers: bool | Exception) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, str, Any]] = []
-
-    async def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        self.asked.append((method, path, body["spec"]["resourceAttributes"]))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return json.dumps({"status": {"allowed": answer}}).encode()
-
-    def stream(self, path: str, **_: Any) -> Any:
-        raise AssertionError(path)
 
 
 def looked(reviews: AccessReviews, *, needed: bool = True) -> tuple[bool, str]:
@@ -42,23 +24,24 @@ def looked(reviews: AccessReviews, *, needed: bool = True) -> tuple[bool, str]:
 
 
 def test_a_missing_right_is_said_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server(False, False)
+    server = PreparedAnswers(DENIED)
     reviews = AccessReviews(server)
     with caplog.at_level(logging.WARNING):
         assert [looked(reviews), looked(reviews)] == [(True, PROBLEM)] * 2
     assert [each.getMessage() for each in caplog.records] == ["policies cannot be evaluated"]
     attributes = {"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"}
-    assert server.asked == [("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", attributes)] * 2
+    assert server.asked == [("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")] * 2
+    assert [each["body"]["spec"]["resourceAttributes"] for each in server.members] == [attributes] * 2
 
 
 def test_a_right_that_was_granted_ends_the_problem() -> None:
-    reviews = AccessReviews(Server(False, True))
+    reviews = AccessReviews(PreparedAnswers(DENIED, ALLOWED))
     assert looked(reviews) == (True, PROBLEM)
     assert looked(reviews) == (True, "")
 
 
 def test_nothing_is_asked_while_no_policy_needs_the_right() -> None:
-    server = Server(False)
+    server = PreparedAnswers(DENIED)
     reviews = AccessReviews(server)
     looked(reviews)
     assert looked(reviews, needed=False) == (True, "")
@@ -66,7 +49,7 @@ def test_nothing_is_asked_while_no_policy_needs_the_right() -> None:
 
 
 def test_without_an_answer_the_last_one_stays() -> None:
-    reviews = AccessReviews(Server(False, UnreachableError("no answer")))
+    reviews = AccessReviews(PreparedAnswers(DENIED, UnreachableError("no answer")))
     looked(reviews)
     assert looked(reviews) == (True, PROBLEM)
 

@@ -1,7 +1,6 @@
 """Events about refusals: their object, their rate, and failed writes."""
 
 import asyncio
-import contextlib
 import datetime as dt
 import itertools
 import json
@@ -22,6 +21,7 @@ from runtime.api_errors import StatusError, UnreachableError
 from runtime.api_transport import Connection
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up
+from tests.support.generated import connected
 from tests.support.serving import Answering
 from webhook.cluster.events import (
     BURST,
@@ -42,11 +42,11 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid
 SEVEN = Finding("NEU105", "spec.containers[0]", "no instance type has 7.", "Ask for 8.")
 
 
-def refusal(message: str = "no instance type has 7.") -> Decision:
+def denial(message: str = "no instance type has 7.") -> Decision:
     return denied("unservable", Finding("NEU105", "spec.containers[0]", message, "Ask for 8."))
 
 
-def pod(owner: dict[str, Any] | None = OWNER, **metadata: Any) -> dict[str, Any]:
+def owned_pod(owner: dict[str, Any] | None = OWNER, **metadata: Any) -> dict[str, Any]:
     owners = {"ownerReferences": [owner]} if owner else {}
     return {"metadata": {**owners, **metadata}, "spec": {}}
 
@@ -74,25 +74,11 @@ class Bench:
         return {name: getattr(counters, name) for name in names if getattr(counters, name)}
 
     def refuse(self, manifest: Any = None, message: str = "no", namespace: str = "team-a", **fields: Any) -> None:
-        asked = request(manifest or pod(), namespace=namespace, **fields)
-        self.recorder.refused(asked, refusal(message))
+        asked = request(manifest or owned_pod(), namespace=namespace, **fields)
+        self.recorder.refused(asked, denial(message))
 
     def event(self, number: int, namespace: str = "team-a") -> Any:
         return self.api.get("events", f"neuron-dra.t{number}", namespace)
-
-
-@contextlib.asynccontextmanager
-async def connected(api: FakeApi) -> AsyncIterator[Connection]:
-    from kubernetes.aio.client.configuration import Configuration
-
-    async def load() -> Configuration:
-        return Configuration(host=api.url)
-
-    connection = await Connection.open(load)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture
@@ -133,17 +119,21 @@ async def test_an_event_is_about_the_controller_of_the_pod(bench: Bench) -> None
 @pytest.mark.parametrize(
     ("manifest", "note"),
     [
-        pytest.param(pod(None, name="train"), "Pod train: NEU105: no Ask for 8.", id="a name"),
-        pytest.param(pod(None, generateName="train-"), "Pod train-: NEU105: no Ask for 8.", id="a name to come"),
-        pytest.param(pod(None), "NEU105: no Ask for 8.", id="no name"),
-        pytest.param(pod({**OWNER, "controller": False}), "NEU105: no Ask for 8.", id="an owner that controls nothing"),
-        pytest.param(pod({**OWNER, "name": ""}), "NEU105: no Ask for 8.", id="an owner without a name"),
-        pytest.param(pod({**OWNER, "name": "x" * 254}), "NEU105: no Ask for 8.", id="an owner with a name too long"),
+        pytest.param(owned_pod(None, name="train"), "Pod train: NEU105: no Ask for 8.", id="a name"),
+        pytest.param(owned_pod(None, generateName="train-"), "Pod train-: NEU105: no Ask for 8.", id="a name to come"),
+        pytest.param(owned_pod(None), "NEU105: no Ask for 8.", id="no name"),
+        pytest.param(
+            owned_pod({**OWNER, "controller": False}), "NEU105: no Ask for 8.", id="an owner that controls nothing"
+        ),
+        pytest.param(owned_pod({**OWNER, "name": ""}), "NEU105: no Ask for 8.", id="an owner without a name"),
+        pytest.param(
+            owned_pod({**OWNER, "name": "x" * 254}), "NEU105: no Ask for 8.", id="an owner with a name too long"
+        ),
         pytest.param({"metadata": {"ownerReferences": "?"}}, "NEU105: no Ask for 8.", id="metadata that is none"),
     ],
 )
 def test_an_event_is_about_the_namespace_without_a_controller(manifest: Any, note: str) -> None:
-    described = describe(request(manifest), refusal("no"))
+    described = describe(request(manifest), denial("no"))
     assert described.regarding == ("Namespace", "team-a", "v1", "")
     assert described.note == note
 
@@ -151,19 +141,19 @@ def test_an_event_is_about_the_namespace_without_a_controller(manifest: Any, not
 @given(st.binary(max_size=60))
 def test_any_object_can_be_described_in_an_event(body: bytes) -> None:
     asked = msgspec.structs.replace(request({}), object=Raw(body))
-    assert describe(asked, refusal()).regarding[0]
+    assert describe(asked, denial()).regarding[0]
 
 
 @given(st.text(max_size=40).map(lambda text: text * 60))
 def test_a_note_is_within_the_limits_of_the_api_server(message: str) -> None:
-    note = describe(request(pod()), refusal(message)).note
+    note = describe(request(owned_pod()), denial(message)).note
     assert len(note.encode()) <= LONGEST_NOTE
     assert note.isprintable()
 
 
 def test_all_findings_are_in_the_note() -> None:
     both = denied("bad-request", SEVEN, Finding("NEU109", "", "no LNC 3."))
-    note = describe(request(pod()), both).note
+    note = describe(request(owned_pod()), both).note
     assert note == "NEU105: no instance type has 7. Ask for 8.; NEU109: no LNC 3."
 
 
@@ -291,18 +281,18 @@ class Listener:
 @pytest.mark.parametrize(
     ("decision", "dry_run", "heard"),
     [
-        pytest.param(refusal(), False, ["unservable"], id="refused"),
-        pytest.param(refusal(), True, [], id="refused on a dry run"),
+        pytest.param(denial(), False, ["unservable"], id="refused"),
+        pytest.param(denial(), True, [], id="refused on a dry run"),
         pytest.param(unchanged("not-neuron"), False, [], id="admitted"),
     ],
 )
 async def test_refusals_are_reported_except_for_dry_runs(decision: Decision, dry_run: bool, heard: list[str]) -> None:
     listener = Listener()
-    answered = await RefusalReporter(Answering(decision), listener).review(request(pod(), dryRun=dry_run))
+    answered = await RefusalReporter(Answering(decision), listener).review(request(owned_pod(), dryRun=dry_run))
     assert answered is decision
     assert listener.heard == heard
 
 
 def test_the_object_of_a_review_is_not_kept() -> None:
-    described = describe(request(pod(annotations={"secret": "x" * 1000})), refusal())
+    described = describe(request(owned_pod(annotations={"secret": "x" * 1000})), denial())
     assert "xxxx" not in json.dumps(described.note)

@@ -15,7 +15,7 @@ SINCE = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 SHIPPED = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "resourceVersion": "1"}}
 
 
-class Server:
+class ConfigMapServer:
     """An API server with one ConfigMap, which only GET and PUT reach."""
 
     def __init__(self, stored: dict[str, Any] | None) -> None:
@@ -39,24 +39,24 @@ class Server:
         raise AssertionError(path)
 
 
-def keeper(server: Server) -> ConfigMapKeeper:
+def keeper(server: ConfigMapServer) -> ConfigMapKeeper:
     return ConfigMapKeeper(server, "ours", "kept")
 
 
-def write(server: Server, kept: KeptSet) -> None:
+def write_kept(server: ConfigMapServer, kept: KeptSet) -> None:
     asyncio.run(keeper(server).write(pack(kept), kept.digest))
 
 
-def read(server: Server) -> bytes | None:
+def read_kept(server: ConfigMapServer) -> bytes | None:
     return asyncio.run(keeper(server).read())
 
 
 def test_a_set_is_written_and_read() -> None:
-    server = Server(SHIPPED)
-    assert read(server) is None
+    server = ConfigMapServer(SHIPPED)
+    assert read_kept(server) is None
     kept = KeptSet({"a.yaml": b"x"}, SINCE)
-    write(server, kept)
-    content = read(server)
+    write_kept(server, kept)
+    content = read_kept(server)
     assert content is not None
     assert unpack(content) == kept
     assert server.stored is not None
@@ -64,30 +64,30 @@ def test_a_set_is_written_and_read() -> None:
 
 
 def test_an_unchanged_set_is_not_written_again() -> None:
-    server = Server(SHIPPED)
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    server = ConfigMapServer(SHIPPED)
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
     server.asked.clear()
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE + dt.timedelta(days=1)))
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE + dt.timedelta(days=1)))
     assert server.asked == ["GET"]
-    write(server, KeptSet({"a.yaml": b"y"}, SINCE))
+    write_kept(server, KeptSet({"a.yaml": b"y"}, SINCE))
     assert server.asked == ["GET", "GET", "PUT"]
 
 
 @pytest.mark.parametrize("failure", [StatusError(409, "Conflict", "newer"), UnreachableError("no answer")])
 def test_a_write_that_fails_is_a_problem(failure: Exception) -> None:
-    server = Server(SHIPPED)
+    server = ConfigMapServer(SHIPPED)
     server.failure = failure
     with pytest.raises(KeepError, match="ConfigMap ours/kept cannot be written"):
-        write(server, KeptSet({"a.yaml": b"x"}, SINCE))
+        write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
 
 
 def test_a_config_map_that_does_not_exist_is_a_problem() -> None:
     with pytest.raises(KeepError, match="ConfigMap ours/kept does not exist"):
-        read(Server(None))
+        read_kept(ConfigMapServer(None))
 
 
 @pytest.mark.parametrize("data", ["", "%%", 3, None])
 def test_a_damaged_content_is_replaced(data: object) -> None:
-    server = Server({**SHIPPED, "binaryData": {"policies.json.z": data}})
-    write(server, KeptSet({"a.yaml": b"x"}, SINCE))
-    assert unpack(read(server) or b"").files == {"a.yaml": b"x"}
+    server = ConfigMapServer({**SHIPPED, "binaryData": {"policies.json.z": data}})
+    write_kept(server, KeptSet({"a.yaml": b"x"}, SINCE))
+    assert unpack(read_kept(server) or b"").files == {"a.yaml": b"x"}

@@ -1,55 +1,18 @@
 """A marked template does not count as existing: its mark is removed first, or it is created again."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from cluster.from_watches.reflector import Reflector
-from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.object_reader import Projection
-from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.ports import TemplateUnavailableError
-from runtime.api_server import Collection
-from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
-from tests.support.generated import MARK, PLURAL, connected, forbidden, stored, template
-from webhook.cluster.templates import KubeTemplates
+from tests.support.generated import MARK, PLURAL, forbidden, opened, stored, template
 
 pytestmark = pytest.mark.anyio
 
 FOUR = template(4)
 FIRST, SECOND = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000001Z"
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
-@contextlib.asynccontextmanager
-async def opened(api: FakeApi, *, watch: bool = True, **options: Any) -> AsyncIterator[KubeTemplates]:
-    """A store; without `watch` its cache stays as it was at the start."""
-    async with connected(api) as connection:
-        timing = Timing(backoff=0.002)
-        cache: Reflector[TemplateFacts] = Reflector(
-            connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
-        )
-        store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
-        task = asyncio.create_task(cache.run())
-        try:
-            await cache.synced.wait()
-            if not watch:
-                task.cancel()
-            yield store
-        finally:
-            await store.close()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 def mark_of(api: FakeApi) -> str | None:

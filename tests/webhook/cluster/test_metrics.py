@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 PODS = Resource("", "v1", "pods")
 
 
-class Bench:
+class MetricsBench:
     def __init__(self, *, events: bool = True) -> None:
         self.seconds = 100.0
         server = Connection(lambda: pytest.fail("asked"), FakeApi())  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ class Bench:
 
 
 async def test_a_cache_is_behind_until_it_has_synced_and_whenever_it_has_a_problem() -> None:
-    bench = Bench()
+    bench = MetricsBench()
     assert bench.value("cache_behind") == 1
     bench.cache.synced.set()
     assert bench.value("cache_behind") == 0
@@ -47,13 +47,13 @@ async def test_a_cache_is_behind_until_it_has_synced_and_whenever_it_has_a_probl
 
 
 async def test_a_cache_has_no_age_before_its_first_list() -> None:
-    bench = Bench()
+    bench = MetricsBench()
     assert bench.cache.age == math.inf
     assert bench.value("cache_age_seconds") is None
 
 
 async def test_counters_are_shown_under_their_names() -> None:
-    bench = Bench()
+    bench = MetricsBench()
     bench.cache.counters.lists, bench.cache.counters.bookmarks = 2, 7
     bench.cache.observe("ADDED", {"metadata": {"name": "a"}})
     bench.templates.created, bench.templates.failed = 3, {"NEU301": 1}
@@ -67,4 +67,4 @@ async def test_counters_are_shown_under_their_names() -> None:
 
 
 async def test_event_counters_are_absent_if_events_are_off() -> None:
-    assert Bench(events=False).value("events_total", result="created") is None
+    assert MetricsBench(events=False).value("events_total", result="created") is None

@@ -22,13 +22,7 @@ NAMESPACE, NAME, PLURAL = "neuron-dra", "neuron-dra", "validatingwebhookconfigur
 EVERY = '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [%s]}'
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
-def policies(resource: str) -> PolicySet:
+def policies_about(resource: str) -> PolicySet:
     text = policy("validations: [{expression: 'true'}]", name=resource.strip("'*") or "all")
     return loaded(text.replace(EVERY % "pods", EVERY % resource))
 
@@ -39,7 +33,7 @@ class Held:
 
 
 @dataclasses.dataclass
-class Bench:
+class EntryBench:
     held: Held
     entry: PolicyEntry
     leases: Leases
@@ -64,7 +58,7 @@ def resources(api: FakeApi) -> list[str]:
 @contextlib.asynccontextmanager
 async def following(
     api: FakeApi, current: PolicySet, replica: str = "pod-1", settle: float = 0.05
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[EntryBench]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
@@ -79,7 +73,7 @@ async def following(
     work = [entry.cache.run(), entry.run(soon), leases.cache.run(), leases.run()]
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        yield Bench(held, entry, leases)
+        yield EntryBench(held, entry, leases)
     finally:
         for task in tasks:
             task.cancel()
@@ -89,9 +83,9 @@ async def following(
 
 async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: resources(api) == ["services"])
-        bench.held.current = policies("namespaces")
+        bench.held.current = policies_about("namespaces")
         await eventually(lambda: resources(api) == ["namespaces"])
         bench.held.current = PolicySet()
         await eventually(lambda: resources(api) == [])
@@ -101,7 +95,7 @@ async def test_rules_follow_the_policies_in_force(api: FakeApi) -> None:
 
 async def test_correct_rules_are_not_written_again(api: FakeApi) -> None:
     put(api, "services")
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bench.entry._agreed_since is not None)
         await asyncio.sleep(0.1)
     assert api.calls("patch", PLURAL) == []
@@ -109,7 +103,10 @@ async def test_correct_rules_are_not_written_again(api: FakeApi) -> None:
 
 async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("services")) as one, following(api, policies("namespaces"), "pod-2") as two:
+    async with (
+        following(api, policies_about("services")) as one,
+        following(api, policies_about("namespaces"), "pod-2") as two,
+    ):
         await eventually(lambda: resources(api) == ["namespaces", "services"])
         await eventually(lambda: len(one.leases.living()) == 2 and len(two.leases.living()) == 2)
         await asyncio.sleep(0.2)
@@ -122,7 +119,7 @@ async def test_rules_stay_while_another_replica_has_other_policies(api: FakeApi)
 
 async def test_rules_of_a_replica_that_is_gone_are_removed(api: FakeApi) -> None:
     put(api, "services", "namespaces")
-    async with following(api, policies("services"), settle=0.0) as bench:
+    async with following(api, policies_about("services"), settle=0.0) as bench:
         other = lease_body("gone", ReplicaStatus(policies="other"), bench.leases._server.now())
         other["metadata"]["namespace"] = NAMESPACE
         api.put("leases", other)
@@ -134,7 +131,7 @@ async def test_rules_of_a_replica_that_is_gone_are_removed(api: FakeApi) -> None
 async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
     put(api)
     api.fault("patch", PLURAL, answer(409, "Conflict", "the object has been modified"))
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: resources(api) == ["services"])
         await eventually(lambda: bench.entry.writes == 1)
         assert bench.entry.check() == (True, "")
@@ -143,7 +140,7 @@ async def test_a_conflict_is_no_problem(api: FakeApi) -> None:
 async def test_a_missing_right_is_named(api: FakeApi) -> None:
     put(api)
     api.forbid("patch", PLURAL, "admissionregistration.k8s.io")
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         ready, detail = bench.entry.check()
     assert ready
@@ -157,7 +154,7 @@ async def test_a_missing_right_is_named(api: FakeApi) -> None:
 async def test_a_missing_webhook_entry_is_reported(api: FakeApi, name: str | None, what: str) -> None:
     if name is not None:
         put(api, name=name)
-    async with following(api, policies("services")) as bench:
+    async with following(api, policies_about("services")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         assert bench.entry.check()[1] == (
             f"validatingwebhookconfigurations neuron-dra: there is no {what}, so requests that only policies need"
@@ -167,7 +164,7 @@ async def test_a_missing_webhook_entry_is_reported(api: FakeApi, name: str | Non
 
 async def test_rules_that_are_left_out_are_reported(api: FakeApi) -> None:
     put(api)
-    async with following(api, policies("'*'")) as bench:
+    async with following(api, policies_about("'*'")) as bench:
         await eventually(lambda: bool(bench.entry.check()[1]))
         assert bench.entry.check()[1].startswith("policy 'all' matches CREATE of every resource: no rule is made")
         await eventually(lambda: bench.entry._agreed_since is not None)

@@ -2,25 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.reflector import Reflector
-from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.object_reader import Projection
-from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template, digest
 from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.codes import CODES
-from runtime.api_server import Collection
-from runtime.api_transport import Connection
-from runtime.watching import Timing
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
-from webhook.cluster.templates import KubeTemplates, Punctuality
+from tests.support.generated import opened
+from webhook.cluster.templates import Punctuality
 
 pytestmark = pytest.mark.anyio
 
@@ -29,12 +22,12 @@ GROUP = "resource.k8s.io"
 UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
 
 
-def template(count: int = 4) -> Template:
+def devices_template(count: int = 4) -> Template:
     exactly = {"deviceClassName": "neuron.aws.com", "count": count}
     return Template.make(f"{count}-devices", {"spec": {"devices": {"requests": [{"name": "n0", "exactly": exactly}]}}})
 
 
-FOUR = template()
+FOUR = devices_template()
 REFUSED = f"ResourceClaimTemplate team/{FOUR.name} could not be created: "
 
 
@@ -54,35 +47,6 @@ async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi().serve() as api:
         api.store = defaulted
         yield api
-
-
-@contextlib.asynccontextmanager
-async def opened(
-    api: FakeApi, *, watch: bool = True, connection_options: Mapping[str, Any] | None = None, **options: Any
-) -> AsyncIterator[KubeTemplates]:
-    """A store; without `watch` its cache stays as it was at the start."""
-
-    async def load() -> Configuration:
-        return Configuration(host=api.url)
-
-    connection = await Connection.open(load, **(connection_options or {}))
-    timing = Timing(backoff=0.002)
-    cache: Reflector[TemplateFacts] = Reflector(
-        connection, Collection(RESOURCE_CLAIM_TEMPLATES), Projection(project_template), timing=timing
-    )
-    store = KubeTemplates(connection, cache, **{"pause": 0.002, **options})
-    task = asyncio.create_task(cache.run())
-    try:
-        await cache.synced.wait()
-        if not watch:
-            task.cancel()
-        yield store
-    finally:
-        await store.close()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await connection.close()
 
 
 # --- success ------------------------------------------------------------------------------------------------
@@ -155,14 +119,14 @@ async def test_a_created_template_that_the_watch_never_shows_is_forgotten_after_
         assert store.holds("team", FOUR)
         clock.now += 2
         assert not store.holds("team", FOUR)
-        await store.ensure("team", template(8))
+        await store.ensure("team", devices_template(8))
         await store.ensure("team", FOUR)
         assert store.holds("team", FOUR)
-        assert store.holds("team", template(8))
+        assert store.holds("team", devices_template(8))
 
 
 async def test_a_template_with_another_spec_does_not_count_as_existing(api: FakeApi) -> None:
-    api.put(PLURAL, defaulted(stored(spec=template(8).spec)))
+    api.put(PLURAL, defaulted(stored(spec=devices_template(8).spec)))
     async with opened(api) as store:
         assert not store.holds("team", FOUR)
 
@@ -409,7 +373,7 @@ async def test_a_missing_right_to_read_is_reported(api: FakeApi) -> None:
     ],
 )
 async def test_a_foreign_spec_under_our_name_is_a_conflict(api: FakeApi, labels: dict[str, str], said: str) -> None:
-    api.put(PLURAL, defaulted(stored(spec=template(8).spec, **labels)))
+    api.put(PLURAL, defaulted(stored(spec=devices_template(8).spec, **labels)))
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as caught:
             await store.ensure("team", FOUR)
@@ -538,7 +502,7 @@ async def test_a_dry_run_finds_a_template_that_only_the_api_server_knows(api: Fa
 
 
 async def test_a_dry_run_reports_a_foreign_template_like_the_creation(api: FakeApi) -> None:
-    api.put(PLURAL, defaulted(stored(template(16).spec)))
+    api.put(PLURAL, defaulted(stored(devices_template(16).spec)))
     async with opened(api) as store:
         with pytest.raises(TemplateUnavailableError) as dry:
             await store.check("team", FOUR)
@@ -561,9 +525,9 @@ async def test_the_number_of_remembered_templates_is_bounded(api: FakeApi, monke
     monkeypatch.setattr("webhook.cluster.templates._MOST_REMEMBERED", 3)
     async with opened(api, watch=False) as store:
         for count in range(1, 9):
-            await store.ensure("team", template(count))
+            await store.ensure("team", devices_template(count))
         assert len(store._made) == 3
-        assert [store.holds("team", template(count)) for count in range(1, 9)] == [False] * 5 + [True] * 3
+        assert [store.holds("team", devices_template(count)) for count in range(1, 9)] == [False] * 5 + [True] * 3
 
 
 # --- templates of operators --------------------------------------------------------------------------------
@@ -598,7 +562,7 @@ async def test_a_template_that_a_policy_carries_is_made_once_and_not_overwritten
         await store.ensure("team", carried)
         await store.ensure("team", carried)
         assert len(api.calls("create", PLURAL)) == 1
-        other = Template("own", template(8).spec, template(8).digest, "team-a")
+        other = Template("own", devices_template(8).spec, devices_template(8).digest, "team-a")
         with pytest.raises(TemplateUnavailableError) as caught:
             await store.ensure("team", other)
         assert caught.value.finding.code == "NEU122"
@@ -609,13 +573,13 @@ async def test_a_template_that_a_policy_carries_is_made_once_and_not_overwritten
 
 
 def versioned(version: int = 2, count: int = 8) -> Template:
-    spec = template(count).spec
+    spec = devices_template(count).spec
     return Template("xl-trn2", spec, digest(spec), "xl", version=version)
 
 
 def made_before(version: str = "1", count: int = 4, *, manager: str = "neuron-dra", **metadata: Any) -> dict[str, Any]:
     """A template as the webhook made it for an earlier version."""
-    item = defaulted(stored(template(count).spec, "xl-trn2", **{"app.kubernetes.io/managed-by": "neuron-dra"}))
+    item = defaulted(stored(devices_template(count).spec, "xl-trn2", **{"app.kubernetes.io/managed-by": "neuron-dra"}))
     annotations = {"neuron.aws.com/template-digest": digest(item["spec"]), "neuron.aws.com/template-version": version}
     ours = {"annotations": annotations, "managedFields": [{"manager": manager}], "uid": "u", **metadata}
     return {**item, "metadata": {**item["metadata"], **ours}}
@@ -646,8 +610,8 @@ async def test_an_earlier_version_is_replaced(api: FakeApi, watch: bool) -> None
         pytest.param(made_before("0"), 0, id="no version"),
         pytest.param(made_before("1" * 4000), 0, id="long version"),
         pytest.param(made_before("one"), 0, id="version in words"),
-        pytest.param({**made_before(), "spec": defaulted(stored(template(2).spec))["spec"]}, 0, id="changed"),
-        pytest.param(defaulted(stored(template(4).spec, "xl-trn2")), 0, id="tenant's"),
+        pytest.param({**made_before(), "spec": defaulted(stored(devices_template(2).spec))["spec"]}, 0, id="changed"),
+        pytest.param(defaulted(stored(devices_template(4).spec, "xl-trn2")), 0, id="tenant's"),
     ],
 )
 @pytest.mark.parametrize("watch", [True, False], ids=["seen", "not seen"])

@@ -33,7 +33,7 @@ def of_size(piece: bytes, size: int = LIMIT - 2000) -> bytes:
     return (piece * (size // len(piece))).removesuffix(b",")
 
 
-def pod(content: bytes, old: bytes = b"null") -> bytes:
+def review_of_spec(content: bytes, old: bytes = b"null") -> bytes:
     return (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"",'
         b'"version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"n",'
@@ -48,21 +48,25 @@ def pod(content: bytes, old: bytes = b"null") -> bytes:
 NEURON = b'{"containers":[{"name":"a","resources":{"limits":{"aws.amazon.com/neuron":"4"}}}],"x":'
 BODIES: dict[str, Callable[[], bytes]] = {
     "brackets": lambda: b"[" * LIMIT,
-    "deep": lambda: pod(of_size(b"[")),
-    "flat-lists": lambda: pod(NEURON + b"[" + of_size(b"[],") + b"]}"),
-    "flat-objects": lambda: pod(NEURON + b"[" + of_size(b"{},") + b"]}"),
-    "numbers": lambda: pod(NEURON + b"[" + of_size(b"1.5,") + b"]}"),
-    "texts": lambda: pod(NEURON + b"[" + of_size(b'"a",') + b"]}"),
-    "names": lambda: pod(NEURON + b"{" + b",".join(b'"k%07x":1' % n for n in range(LIMIT // 13 - 200)) + b"}}"),
-    "values-within-bounds": lambda: pod(NEURON + b"[" + b",".join(b'"v%024d"' % n for n in range(240_000)) + b"]}"),
-    "groups": lambda: pod(NEURON + b"[" + of_size(b"[" * 90 + b"]" * 90 + b",") + b"]}"),
-    "one-text": lambda: pod(NEURON + b'"' + of_size(b"a") + b'"}'),
-    "wide-text": lambda: pod(NEURON + b'"' + of_size(b"a", LIMIT - 3000) + "\U0001f600".encode() + b'"}'),
-    "escapes": lambda: pod(NEURON + b'"' + of_size(b"\\n") + b'"}'),
-    "number": lambda: pod(NEURON + of_size(b"1") + b"}"),
-    "exponent": lambda: pod(NEURON + b"1e" + of_size(b"9") + b"}"),
-    "spaces": lambda: pod(NEURON + of_size(b" ") + b"1}"),
-    "object-and-old-object": lambda: pod(
+    "deep": lambda: review_of_spec(of_size(b"[")),
+    "flat-lists": lambda: review_of_spec(NEURON + b"[" + of_size(b"[],") + b"]}"),
+    "flat-objects": lambda: review_of_spec(NEURON + b"[" + of_size(b"{},") + b"]}"),
+    "numbers": lambda: review_of_spec(NEURON + b"[" + of_size(b"1.5,") + b"]}"),
+    "texts": lambda: review_of_spec(NEURON + b"[" + of_size(b'"a",') + b"]}"),
+    "names": lambda: review_of_spec(
+        NEURON + b"{" + b",".join(b'"k%07x":1' % n for n in range(LIMIT // 13 - 200)) + b"}}"
+    ),
+    "values-within-bounds": lambda: review_of_spec(
+        NEURON + b"[" + b",".join(b'"v%024d"' % n for n in range(240_000)) + b"]}"
+    ),
+    "groups": lambda: review_of_spec(NEURON + b"[" + of_size(b"[" * 90 + b"]" * 90 + b",") + b"]}"),
+    "one-text": lambda: review_of_spec(NEURON + b'"' + of_size(b"a") + b'"}'),
+    "wide-text": lambda: review_of_spec(NEURON + b'"' + of_size(b"a", LIMIT - 3000) + "\U0001f600".encode() + b'"}'),
+    "escapes": lambda: review_of_spec(NEURON + b'"' + of_size(b"\\n") + b'"}'),
+    "number": lambda: review_of_spec(NEURON + of_size(b"1") + b"}"),
+    "exponent": lambda: review_of_spec(NEURON + b"1e" + of_size(b"9") + b"}"),
+    "spaces": lambda: review_of_spec(NEURON + of_size(b" ") + b"1}"),
+    "object-and-old-object": lambda: review_of_spec(
         NEURON + b'"' + b"a" * (3 * MEBIBYTE) + b'"}', NEURON + b'"' + b"a" * (3 * MEBIBYTE) + b'"}'
     ),
 }

@@ -23,7 +23,7 @@ DENIED: Rendered = render(denied("policy", Finding("NEU801", "", "no", "")))
 ATTACKER, API_SERVER = "10.0.0.66", "10.0.0.1"
 
 
-def sent(user: Any, namespace: str = "x") -> AdmissionRequest:
+def sent_by(user: Any, namespace: str = "x") -> AdmissionRequest:
     info = msgspec.Raw(json.dumps({"username": user}).encode())
     kind = wire.GroupVersionKind("Pod")
     return AdmissionRequest(uid="u" * 36, kind=kind, operation="CREATE", namespace=namespace, userInfo=info)
@@ -39,7 +39,7 @@ class Log:
 
     def write(self, count: int, user: Any, address: str = API_SERVER, rendered: Rendered = ALLOWED) -> None:
         for _ in range(count):
-            self.log.record(sent(user), rendered, 0.001, address=address)
+            self.log.record(sent_by(user), rendered, 0.001, address=address)
 
     @property
     def size(self) -> int:

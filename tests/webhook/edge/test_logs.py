@@ -25,7 +25,7 @@ NOON = 1_767_268_800.25
 UNCHANGED = render(unchanged("not-neuron"))
 
 
-def request(name: str = "", body: bytes = b"null", **members: Any) -> wire.AdmissionRequest:
+def admission(name: str = "", body: bytes = b"null", **members: Any) -> wire.AdmissionRequest:
     return wire.AdmissionRequest(
         uid="u-1",
         kind=wire.GroupVersionKind("Pod"),
@@ -57,7 +57,7 @@ def line(asked: wire.AdmissionRequest, rendered: Rendered = UNCHANGED) -> dict[s
 
 def test_a_decision_is_one_line() -> None:
     refusal = denied("unsupported-count", Finding("NEU105", "spec", "No."), warnings=(warning("NEU203", "", "Hm."),))
-    assert line(request("train", namespace="team-a", dryRun=True), render(refusal)) == {
+    assert line(admission("train", namespace="team-a", dryRun=True), render(refusal)) == {
         "event": "decision",
         "ts": "2026-01-01T12:00:00.250Z",
         "level": "info",
@@ -101,7 +101,7 @@ API_SERVER = (
     ],
 )
 def test_pods_without_a_name_are_logged_with_generate_name(body: bytes, names: dict[str, str]) -> None:
-    written = line(request(body=body))
+    written = line(admission(body=body))
     assert {key: written[key] for key in ("name", "generateName") if key in written} == names
 
 
@@ -112,14 +112,14 @@ def test_pods_without_a_name_are_logged_with_generate_name(body: bytes, names: d
 def test_the_logged_name_is_the_one_in_metadata(metadata: dict[str, str], kind_first: bool) -> None:
     """However the object is written: the short cut for the API server's way finds nothing that is not there."""
     body = {"kind": "Pod", "metadata": metadata} if kind_first else {"metadata": metadata, "kind": "Pod"}
-    written = line(request(body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
+    written = line(admission(body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
     found = {key: written[key] for key in ("name", "generateName") if key in written}
     assert found.items() <= metadata.items()
     assert bool(found) == bool(metadata.get("name") or metadata.get("generateName"))
 
 
 def test_the_text_format_has_readable_fields() -> None:
-    text = lines((request("train", namespace="team-a"), UNCHANGED), form="text")
+    text = lines((admission("train", namespace="team-a"), UNCHANGED), form="text")
     assert text == (
         "2026-01-01T12:00:00.250Z INFO    decision uid=u-1 operation=CREATE kind=Pod decision=unchanged "
         'reason=not-neuron dry_run=false findings="" ms=1.235 namespace=team-a name=train\n'
@@ -151,7 +151,7 @@ def recording(scenario: Callable[[logs.DecisionLog], Any], **options: Any) -> Re
 def test_lines_are_written_together() -> None:
     async def scenario(log: logs.DecisionLog) -> None:
         for _ in range(100):
-            log.record(request(), UNCHANGED, 0.001)
+            log.record(admission(), UNCHANGED, 0.001)
         await asyncio.sleep(4 * logs.FLUSH_AFTER)
 
     stream = recording(scenario)
@@ -162,7 +162,7 @@ def test_lines_are_written_together() -> None:
 def test_full_batches_do_not_wait() -> None:
     async def scenario(log: logs.DecisionLog) -> None:
         for _ in range(1000):
-            log.record(request("n" * 200), UNCHANGED, 0.001)
+            log.record(admission("n" * 200), UNCHANGED, 0.001)
 
     stream = recording(scenario)
     assert stream.writes >= 3
@@ -172,7 +172,7 @@ def test_full_batches_do_not_wait() -> None:
 def test_a_disabled_log_writes_nothing() -> None:
     async def scenario(log: logs.DecisionLog) -> None:
         log.flush()
-        log.record(request(), UNCHANGED, 0.001)
+        log.record(admission(), UNCHANGED, 0.001)
 
     assert recording(scenario, enabled=False).writes == 0
 
@@ -185,8 +185,8 @@ def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(error: Except
 
     async def scenario() -> int:
         log = logs.DecisionLog(Broken())
-        log.record(request(), UNCHANGED, 0.001)
-        log.record(request(), UNCHANGED, 0.001)
+        log.record(admission(), UNCHANGED, 0.001)
+        log.record(admission(), UNCHANGED, 0.001)
         log.flush()
         return log.lost
 
@@ -276,8 +276,8 @@ HOSTILE = "a\u2028b\u2029c\x85d\x7fe\u202ef\u2066g\u200bh\x9bi\U000e0041j\r\nk\x
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_decision_with_any_name_is_one_line(form: runtime_logs.Format) -> None:
-    asked = request(HOSTILE, namespace=HOSTILE)
-    written = lines((asked, UNCHANGED), (request("next\x7f"), UNCHANGED), (request("é"), UNCHANGED), form=form)
+    asked = admission(HOSTILE, namespace=HOSTILE)
+    written = lines((asked, UNCHANGED), (admission("next\x7f"), UNCHANGED), (admission("é"), UNCHANGED), form=form)
     assert written.endswith("\n")
     assert len(written.splitlines()) == 3
     assert all(line.isprintable() for line in written.splitlines())
@@ -312,7 +312,7 @@ def test_a_traceback_has_no_other_lines_than_its_own() -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_values_in_a_line_are_bounded(form: runtime_logs.Format) -> None:
     asked = msgspec.structs.replace(
-        request("n" * 100_000, namespace="s" * 100_000),
+        admission("n" * 100_000, namespace="s" * 100_000),
         uid="u" * 100_000,
         operation="o" * 100_000,
         kind=wire.GroupVersionKind("k" * 100_000),
@@ -320,4 +320,4 @@ def test_values_in_a_line_are_bounded(form: runtime_logs.Format) -> None:
     written = lines((asked, UNCHANGED), form=form)
     assert len(written) < 5 * BOUNDS.name + 400
     body = b'{"metadata":{"generateName":"%s"}}' % (b"g" * 100_000)
-    assert len(lines((request("", body), UNCHANGED), form=form)) < 600
+    assert len(lines((admission("", body), UNCHANGED), form=form)) < 600

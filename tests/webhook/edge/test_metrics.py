@@ -20,7 +20,7 @@ from webhook.edge.reviews import Rendered, render
 UNCHANGED = render(unchanged("not-neuron"))
 
 
-def request(kind: str = "Pod", operation: str = "CREATE", dry_run: bool = False) -> wire.AdmissionRequest:
+def admission(kind: str = "Pod", operation: str = "CREATE", dry_run: bool = False) -> wire.AdmissionRequest:
     return wire.AdmissionRequest(uid="u", kind=wire.GroupVersionKind(kind), operation=operation, dryRun=dry_run)
 
 
@@ -55,7 +55,7 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 def test_reviews_are_counted_by_outcome(metrics: Metrics, scrape: Any) -> None:
     counts = metrics.path("/mutate")
     for rendered in (UNCHANGED, UNCHANGED, render(denied("unsupported-count"))):
-        counts.reviewed(request(dry_run=rendered is not UNCHANGED), rendered, 0.002, 3000)
+        counts.reviewed(admission(dry_run=rendered is not UNCHANGED), rendered, 0.002, 3000)
     status, text = scrape()
     assert status == 200
     labels = {"path": "/mutate", "operation": "CREATE", "kind": "Pod"}
@@ -68,9 +68,9 @@ def test_reviews_are_counted_by_outcome(metrics: Metrics, scrape: Any) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind", "operation"),
     [
-        pytest.param(request("Pod", "CREATE"), "Pod", "CREATE", id="known"),
-        pytest.param(request("Pod-8f7c", "CREATE"), "other", "CREATE", id="unknown-kind"),
-        pytest.param(request("Pod", "PATCH\n1"), "Pod", "other", id="unknown-operation"),
+        pytest.param(admission("Pod", "CREATE"), "Pod", "CREATE", id="known"),
+        pytest.param(admission("Pod-8f7c", "CREATE"), "other", "CREATE", id="unknown-kind"),
+        pytest.param(admission("Pod", "PATCH\n1"), "Pod", "other", id="unknown-operation"),
     ],
 )
 def test_labels_that_callers_choose_are_bounded(
@@ -93,7 +93,7 @@ def test_errors_are_counted_by_code(metrics: Metrics, scrape: Any) -> None:
 def test_durations_and_sizes_are_histograms(metrics: Metrics, scrape: Any) -> None:
     counts = metrics.path("/mutate")
     for seconds, size in ((0.00005, 100), (0.0001, 5000), (0.3, 5000), (60.0, 10**9)):
-        counts.reviewed(request(), UNCHANGED, seconds, size)
+        counts.reviewed(admission(), UNCHANGED, seconds, size)
     found = samples(scrape()[1])
     buckets = {labels["le"]: value for labels, value in found["neuron_dra_review_duration_seconds_bucket"]}
     assert (buckets["0.0001"], buckets["0.25"], buckets["0.5"], buckets["5.0"], buckets["+Inf"]) == (2, 2, 3, 3, 4)
@@ -147,7 +147,7 @@ def test_scraping_while_reviews_come_in(metrics: Metrics, scrape: Any) -> None:
     reasons = (f"reason-{number % 500}" for number in itertools.count(1))
 
     def review() -> None:
-        counts.reviewed(request(), Rendered(b"", False, "unchanged", next(reasons), ()), 0.001, 1)
+        counts.reviewed(admission(), Rendered(b"", False, "unchanged", next(reasons), ()), 0.001, 1)
 
     with Loop(review):
         assert [scrape()[0] for _ in range(5)] == [200] * 5
@@ -157,7 +157,7 @@ def test_conversions_are_counted_by_resource_but_for_dry_runs(metrics: Metrics, 
     counts = metrics.path("/mutate")
     refused = render(dataclasses.replace(denied("unservable"), resource="aws.amazon.com/neuron"))
     for rendered, dry_run in ((refused, False), (refused, True), (UNCHANGED, False)):
-        counts.reviewed(request(dry_run=dry_run), rendered, 0.001, 1)
+        counts.reviewed(admission(dry_run=dry_run), rendered, 0.001, 1)
     _, text = scrape()
     labels = {"resource": "aws.amazon.com/neuron", "outcome": "unchanged", "reason": "unservable"}
     assert samples(text)["neuron_dra_conversions_total"] == [(labels | {"outcome": "denied"}, 1.0)]

@@ -178,7 +178,7 @@ def written(review: dict[str, Any], junk: dict[tuple[str, ...], str]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def check(client: Client, path: str, body: bytes) -> None:
+def check_answer(client: Client, path: str, body: bytes) -> None:
     reply = client.review(body, path)
     assert reply.status in (200, 400), (reply.status, reply.body, body[:2000])
     if reply.status == 400:
@@ -205,7 +205,7 @@ def check(client: Client, path: str, body: bytes) -> None:
 def test_any_value_at_any_field_is_answered(
     client: Client, path: str, name: str, operation: str, junk: dict[tuple[str, ...], str]
 ) -> None:
-    check(client, path, written(envelope(name, operation), junk))
+    check_answer(client, path, written(envelope(name, operation), junk))
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -214,7 +214,7 @@ def test_every_odd_value_at_every_field_is_answered(client: Client, path: str, f
     for name, operation in (("pod", "CREATE"), ("template", "UPDATE")):
         before, after = written(envelope(name, operation), {field: "<odd>"}).split(b"<odd>")
         for token in TOKENS:
-            check(client, path, before + token.encode("utf-8", "surrogatepass") + after)
+            check_answer(client, path, before + token.encode("utf-8", "surrogatepass") + after)
 
 
 @pytest.mark.parametrize(

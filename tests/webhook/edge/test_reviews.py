@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conversion.objects import wire
 from conversion.patches.decision import Decision, Operation, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
-from tests.support.serving import review
+from tests.support.serving import decoded_review, review
 from webhook.edge import reviews
 
 SEVEN = Finding(
@@ -25,12 +25,8 @@ SEVEN = Finding(
 BAD_MODE = Finding("NEU109", "metadata.annotations[neuron.aws.com/convert]", "'maybe' is not a mode.", "Use off.")
 
 
-def request(**members: Any) -> wire.AdmissionRequest:
-    return reviews.decode(json.dumps(review(**members)).encode())
-
-
 def response(decision: Decision, **members: Any) -> dict[str, Any]:
-    answer = json.loads(reviews.encode(request(**members), decision))
+    answer = json.loads(reviews.encode(decoded_review(**members), decision))
     assert list(answer) == ["apiVersion", "kind", "response"]
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     body: dict[str, Any] = answer["response"]
@@ -38,7 +34,7 @@ def response(decision: Decision, **members: Any) -> dict[str, Any]:
 
 
 def test_requests_have_the_fields_that_decisions_need() -> None:
-    read = request(namespace="team-a", dryRun=True, operation="UPDATE", name="train", object={"spec": {"x": 1}})
+    read = decoded_review(namespace="team-a", dryRun=True, operation="UPDATE", name="train", object={"spec": {"x": 1}})
     assert (read.namespace, read.dryRun, read.operation, read.name) == ("team-a", True, "UPDATE", "train")
     assert read.kind == wire.GroupVersionKind("Pod", "", "v1")
     assert json.loads(bytes(read.object)) == {"spec": {"x": 1}}

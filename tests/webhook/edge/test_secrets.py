@@ -41,7 +41,7 @@ OPAQUE = {"driver": "neuron.aws.com", "parameters": {SECRET: SECRET, "kind": SEC
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
 
 
-def pod(**spec: Any) -> dict[str, Any]:
+def secret_pod(**spec: Any) -> dict[str, Any]:
     container = {
         "name": "main",
         "env": [{"name": "PASSWORD", "value": SECRET}, {"name": "NEURON_RT_NUM_CORES", "value": SECRET}],
@@ -53,7 +53,7 @@ def pod(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
-def claim(**devices: Any) -> dict[str, Any]:
+def template_review(**devices: Any) -> dict[str, Any]:
     return review(kind=TEMPLATE, object={"spec": {"spec": {"devices": devices}}})
 
 
@@ -64,29 +64,34 @@ def deep(levels: int) -> bytes:
 
 # request body, and its HTTP status
 SENT: dict[str, tuple[Any, int]] = {
-    "pod": (review(object=pod()), 200),
-    "env-of-a-wrong-type": (review(object=pod(containers=[{"name": "a", "env": SECRET}])), 200),
+    "pod": (review(object=secret_pod()), 200),
+    "env-of-a-wrong-type": (review(object=secret_pod(containers=[{"name": "a", "env": SECRET}])), 200),
     "limits-of-a-wrong-type": (
-        review(object=pod(containers=[{"name": "a", "resources": {"limits": {"aws.amazon.com/neuron": SECRET}}}])),
+        review(
+            object=secret_pod(containers=[{"name": "a", "resources": {"limits": {"aws.amazon.com/neuron": SECRET}}}])
+        ),
         200,
     ),
-    "containers-of-a-wrong-type": (review(object=pod(containers=SECRET)), 200),
+    "containers-of-a-wrong-type": (review(object=secret_pod(containers=SECRET)), 200),
     "annotations-of-a-wrong-type": (review(object={"metadata": {"annotations": SECRET}}), 200),
-    "opaque-config": (claim(requests=[{"name": "a"}], config=[{"opaque": OPAQUE}]), 200),
-    "claim-of-wrong-types": (claim(requests=SECRET, config={SECRET: SECRET}), 200),
+    "opaque-config": (template_review(requests=[{"name": "a"}], config=[{"opaque": OPAQUE}]), 200),
+    "claim-of-wrong-types": (template_review(requests=SECRET, config={SECRET: SECRET}), 200),
     "deep": (deep(500), 200),
     "deeper": (deep(100_000), 200),
-    "cut-off": (json.dumps(review(object=pod())).encode()[:-30], 400),
+    "cut-off": (json.dumps(review(object=secret_pod())).encode()[:-30], 400),
     "no-json": (SECRET.encode(), 400),
-    "a-bare-word-inside": (json.dumps(review(object=pod())).encode().replace(b'"main"', SECRET.encode()), 400),
-    "bad-escape": (json.dumps(review(object=pod())).encode().replace(b'"main"', b'"\\x%s"' % SECRET.encode()), 400),
-    "no-utf8": (json.dumps(review(object=pod())).encode().replace(b"team", b"\xff"), 200),
-    "no-utf8-in-the-uid": (
-        json.dumps(review(uid="@", object=pod())).encode().replace(b"@", b"\xff" + SECRET.encode()),
+    "a-bare-word-inside": (json.dumps(review(object=secret_pod())).encode().replace(b'"main"', SECRET.encode()), 400),
+    "bad-escape": (
+        json.dumps(review(object=secret_pod())).encode().replace(b'"main"', b'"\\x%s"' % SECRET.encode()),
         400,
     ),
-    "kind-of-a-wrong-type": (review(kind=[SECRET], object=pod()), 400),
-    "uid-missing": (review(uid=None, object=pod()), 400),
+    "no-utf8": (json.dumps(review(object=secret_pod())).encode().replace(b"team", b"\xff"), 200),
+    "no-utf8-in-the-uid": (
+        json.dumps(review(uid="@", object=secret_pod())).encode().replace(b"@", b"\xff" + SECRET.encode()),
+        400,
+    ),
+    "kind-of-a-wrong-type": (review(kind=[SECRET], object=secret_pod()), 400),
+    "uid-missing": (review(uid=None, object=secret_pod()), 400),
 }
 
 
@@ -115,7 +120,7 @@ def test_no_log_line_has_content_of_an_object(talkative: tuple[Client, Callable[
     for path in ("/mutate", "/validate"):
         for name, (sent, status) in SENT.items():
             assert (name, client.review(sent, path).status) == (name, status)
-        body = json.dumps(review(object=pod())).encode()
+        body = json.dumps(review(object=secret_pod())).encode()
         assert client.ask("PUT", path, body).status == 405
         assert client.review(body, path, "text/plain").status == 415
         assert client.review(body, path + "s").status == 404
@@ -140,7 +145,7 @@ def test_an_exception_is_logged_with_its_place_and_without_its_text(
         try:
             runtime_logs.configure(form, "debug", stream)
             with serving(tls_directory, {"/mutate": Answering(fault)}) as running, running.client() as client:
-                assert client.review(review(uid="u-1", object=pod())).status == 500
+                assert client.review(review(uid="u-1", object=secret_pod())).status == 500
         finally:
             root.handlers[:] = before
             root.setLevel(level)

@@ -42,7 +42,7 @@ VERSIONS = ["v1.34.9", "v1.35.6", "v1.36.2"]
 _TEMPLATES = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
 
 
-class Server:
+class ApplicationServer:
     """The real application, in front of a cluster that each example replaces."""
 
     def __init__(self, cluster: FakeClaims, templates: FakeTemplates, client: Client) -> None:
@@ -81,11 +81,11 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tls_directory: Path) -> Iterator[Server]:
+def server(tls_directory: Path) -> Iterator[ApplicationServer]:
     cluster, templates, lane = FakeClaims(), FakeTemplates(), ThreadLane()
     reviewers = chain.reviewers(ConversionOptions(), cluster, templates, lane)
     with serving(tls_directory, reviewers) as running, running.client() as client:
-        yield Server(cluster, templates, client)
+        yield ApplicationServer(cluster, templates, client)
     lane.close()
 
 
@@ -123,7 +123,7 @@ AMOUNTS = st.one_of(
 # Any ten devices of one type are connected, and a run of the other.
 @example(["trn2.48xlarge", "inf1.xlarge"], VERSIONS[0], False, False, [{"neuroncore": 33}], [{"neuroncore": 37}])
 def test_what_conversion_makes_has_no_finding(
-    server: Server,
+    server: ApplicationServer,
     types: list[str],
     version: str,
     shares: bool,

@@ -1,7 +1,6 @@
 """A reviewer with policies and a cluster, for tests that try to bypass policies."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
@@ -19,10 +18,9 @@ from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
-from tests.support.serving import Answering, review
+from tests.support.serving import Answering, decoded_review
 from tests.support.trainium import trainium
 from tests.webhook.reviews.test_policed import NOW
-from webhook.edge import reviews
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Allowance, Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -101,7 +99,7 @@ def reviewer(
 
 
 def sent(data: Any, **members: Any) -> wire.AdmissionRequest:
-    return reviews.decode(json.dumps(review(**{"object": data, **members})).encode())
+    return decoded_review(**{"object": data, **members})
 
 
 def of_claim(data: Mapping[str, Any], **members: Any) -> wire.AdmissionRequest:

@@ -12,7 +12,7 @@ from conversion.patches.decision import Decision
 from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.knowledge import ClusterLookups, review_nothing
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from tests.policies.judging.test_mutations import text
+from tests.policies.judging.test_mutations import mutating_text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import json_patch
 from tests.support.serving import Answering
@@ -20,10 +20,10 @@ from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.cluster.for_policies import review
-from webhook.reviews.access import LONGEST, MOST
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.policy_requests import LONGEST, MOST
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Lane, caller_waits
 from webhook.server.standalone import MemoryTemplates
@@ -46,7 +46,9 @@ class Cluster:
         return self._answer
 
 
-def judged(*texts: str, cluster: Cluster | None = None, lane: Lane | None = None, data: Any = POD) -> Decision:
+def judged_with_access(
+    *texts: str, cluster: Cluster | None = None, lane: Lane | None = None, data: Any = POD
+) -> Decision:
     store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(written(*texts), {}), (), frozenset())
     look_up = review_nothing if cluster is None else cluster.review
     execution = Execution() if lane is None else Execution(lane=lane)
@@ -69,7 +71,7 @@ def of(expression: str, name: str = "p") -> str:
 @pytest.mark.parametrize(("allowed", "denied"), [(True, []), (False, ["policy 'p': no"])])
 def test_the_answer_of_the_cluster_decides(allowed: bool, denied: list[str]) -> None:
     cluster = Cluster(AccessDecision(allowed))
-    assert [each.message for each in judged(of(MAY_CREATE), cluster=cluster).errors] == denied
+    assert [each.message for each in judged_with_access(of(MAY_CREATE), cluster=cluster).errors] == denied
     ((user, question),) = cluster.asked
     assert user == USER
     assert question == Question("create", group="resource.k8s.io", resource="deviceclasses")
@@ -78,7 +80,7 @@ def test_the_answer_of_the_cluster_decides(allowed: bool, denied: list[str]) -> 
 def test_a_question_of_several_policies_is_asked_once() -> None:
     cluster = Cluster()
     other = "authorizer.path('/x').check('get').allowed()"
-    assert not judged(
+    assert not judged_with_access(
         of(MAY_CREATE, "a"), of(MAY_CREATE, "b"), of(f"{MAY_CREATE} && {other}", "c"), cluster=cluster
     ).errors
     assert [question.verb for _, question in cluster.asked] == ["create", "get"]
@@ -86,12 +88,12 @@ def test_a_question_of_several_policies_is_asked_once() -> None:
 
 def test_the_resource_of_the_request() -> None:
     cluster = Cluster()
-    judged(of("authorizer.requestResource.check('delete').allowed()"), cluster=cluster)
+    judged_with_access(of("authorizer.requestResource.check('delete').allowed()"), cluster=cluster)
     assert cluster.asked[0][1] == Question("delete", resource="pods", namespace="default")
 
 
 def test_without_a_cluster_the_failure_policy_decides() -> None:
-    (finding,) = judged(of(MAY_CREATE)).errors
+    (finding,) = judged_with_access(of(MAY_CREATE)).errors
     assert (
         "the permission 'create' on 'deviceclasses.resource.k8s.io' is not known: this webhook runs without a cluster"
         in finding.message
@@ -99,14 +101,14 @@ def test_without_a_cluster_the_failure_policy_decides() -> None:
 
 
 def test_an_unknown_answer_says_why() -> None:
-    (finding,) = judged(of(MAY_CREATE), cluster=Cluster("the API server is away")).errors
+    (finding,) = judged_with_access(of(MAY_CREATE), cluster=Cluster("the API server is away")).errors
     assert "is not known: the API server is away" in finding.message
 
 
 def test_the_number_of_questions_is_bounded() -> None:
     many = [of(f"authorizer.path('/{at}').check('get').allowed()", f"p{at}") for at in range(MOST + 2)]
     cluster = Cluster()
-    errors = judged(*many, cluster=cluster).errors
+    errors = judged_with_access(*many, cluster=cluster).errors
     assert len(cluster.asked) == MOST
     assert [f"more than {MOST} permissions" in each.message for each in errors] == [True, True]
 
@@ -115,7 +117,7 @@ def test_a_question_is_bounded() -> None:
     data = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * (LONGEST + 1)}}}
     cluster = Cluster()
     asks = of("authorizer.path('/' + object.metadata.annotations.a).check('get').allowed()")
-    (finding,) = judged(asks, cluster=cluster, data=data).errors
+    (finding,) = judged_with_access(asks, cluster=cluster, data=data).errors
     assert f"the question has more than {LONGEST} characters" in finding.message
     assert cluster.asked == []
 
@@ -128,21 +130,21 @@ def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
     cluster = Cluster()
     cluster.review = wait  # type: ignore[method-assign]
     with caller_waits(0.05):
-        (finding,) = judged(of(MAY_CREATE), cluster=cluster).errors
+        (finding,) = judged_with_access(of(MAY_CREATE), cluster=cluster).errors
     assert "the API server did not answer in time" in finding.message or "not evaluated" in finding.message
 
 
 def test_large_objects_are_evaluated_in_the_lane() -> None:
     lane, cluster = Watching(), Cluster()
     data = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * 100_000}}}
-    assert not judged(of(MAY_CREATE), cluster=cluster, lane=lane, data=data).errors
+    assert not judged_with_access(of(MAY_CREATE), cluster=cluster, lane=lane, data=data).errors
     assert len(cluster.asked) == 1
     assert lane.threads
 
 
 def test_policies_that_ask_nothing_look_nothing_up() -> None:
     cluster = Cluster()
-    judged(of("object.kind == 'Pod'"), cluster=cluster)
+    judged_with_access(of("object.kind == 'Pod'"), cluster=cluster)
     assert cluster.asked == []
 
 
@@ -150,7 +152,7 @@ def test_a_mutating_policy_asks_before_and_after_conversion() -> None:
     value = "{'may': string(has(object.spec.resourceClaims))}"
     expression = f"{MAY_CREATE} ? [JSONPatch{{op: 'add', path: '/metadata/labels', value: {value}}}] : []"
     cluster = Cluster()
-    policies = written(text(json_patch(expression, reinvocationPolicy="IfNeeded")))
+    policies = written(mutating_text(json_patch(expression, reinvocationPolicy="IfNeeded")))
     store = PolicyStore(Path("policies"), StoreOptions(lambda: NOW), Loaded(policies, {}), (), frozenset())
     mutator = SteeredMutator(trainium(), store, Store(), MemoryTemplates(), review=cluster.review)
     neuron = {**pod(container(neuron="4")), "apiVersion": "v1", "kind": "Pod"}

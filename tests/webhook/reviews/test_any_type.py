@@ -76,7 +76,7 @@ def rich() -> Any:
     )
 
 
-def workload() -> Any:
+def leader_worker_set() -> Any:
     template = {
         "metadata": {"annotations": {"neuron.aws.com/ultraserver-mode": "4"}, "labels": {"a": "b"}},
         "spec": rich()["spec"],
@@ -89,7 +89,7 @@ def workload() -> Any:
     }
 
 
-def review(policies: PolicySet, manifest: Any, *args: Any, **fields: Any) -> Decision:
+def reviewed_with(policies: PolicySet, manifest: Any, *args: Any, **fields: Any) -> Decision:
     return asyncio.run(mutator(policies=policies).review(request(manifest, *args, **fields)))
 
 
@@ -98,7 +98,7 @@ def patched(manifest: Any, decision: Decision) -> Any:
     return jsonpatch.apply_patch(json.loads(json.dumps(manifest)), copy.deepcopy(list(decision.patch)))
 
 
-CREATED = patched(rich(), review(POLICIES, rich()))
+CREATED = patched(rich(), reviewed_with(POLICIES, rich()))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -146,7 +146,7 @@ ANYTHING = SCALARS | st.recursive(
 CHANGES = ANYTHING | st.sampled_from(["delete", "twice"])
 
 
-def changed(value: Any) -> st.SearchStrategy[Any]:
+def changed_parts(value: Any) -> st.SearchStrategy[Any]:
     """Data with one or two of its parts changed."""
     every = list(places(value))
 
@@ -162,12 +162,12 @@ def changed(value: Any) -> st.SearchStrategy[Any]:
 
 def holds_for_creation(policies: PolicySet, manifest: Any, **fields: Any) -> None:
     """The review is answered, the patch applies, and a second pass does not change the result."""
-    decision = review(policies, manifest, **fields)
+    decision = reviewed_with(policies, manifest, **fields)
     result = patched(manifest, decision)
     if not decision.allowed:
         assert all(error.code.startswith("NEU") for error in decision.errors)
         return
-    again = review(policies, result, **fields)
+    again = reviewed_with(policies, result, **fields)
     assert again.allowed, (decision, again)
     assert patched(result, again) == result
 
@@ -186,7 +186,7 @@ RELAXED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 @BOTH
 @RELAXED
-@given(manifest=changed(rich()) | changed(CREATED))
+@given(manifest=changed_parts(rich()) | changed_parts(CREATED))
 @example(manifest=WITHOUT_CLAIMS)
 def test_pods_that_are_created(policies: PolicySet, manifest: Any) -> None:
     holds_for_creation(policies, manifest)
@@ -194,33 +194,35 @@ def test_pods_that_are_created(policies: PolicySet, manifest: Any) -> None:
 
 @BOTH
 @RELAXED
-@given(manifest=changed(workload()))
-@example(manifest=workload() | {"spec": 5})
-@example(manifest=workload() | {"spec": [1]})
-@example(manifest=workload() | {"spec": {"leaderWorkerTemplate": "x"}})
-@example(manifest=workload() | {"metadata": None})
+@given(manifest=changed_parts(leader_worker_set()))
+@example(manifest=leader_worker_set() | {"spec": 5})
+@example(manifest=leader_worker_set() | {"spec": [1]})
+@example(manifest=leader_worker_set() | {"spec": {"leaderWorkerTemplate": "x"}})
+@example(manifest=leader_worker_set() | {"metadata": None})
 def test_leader_worker_sets_that_are_created(policies: PolicySet, manifest: Any) -> None:
     holds_for_creation(policies, manifest, **LWS)
 
 
 @BOTH
 @RELAXED
-@given(new=changed(rich()) | changed(CREATED) | st.just(rich()), old=changed(CREATED) | st.just(CREATED))
+@given(
+    new=changed_parts(rich()) | changed_parts(CREATED) | st.just(rich()), old=changed_parts(CREATED) | st.just(CREATED)
+)
 def test_pods_that_are_updated(policies: PolicySet, new: Any, old: Any) -> None:
-    decision = review(policies, new, "UPDATE", old)
+    decision = reviewed_with(policies, new, "UPDATE", old)
     result = patched(new, decision)
     if decision.allowed:
-        again = review(policies, result, "UPDATE", old)
+        again = reviewed_with(policies, result, "UPDATE", old)
         assert again.allowed
         assert patched(result, again) == result
 
 
-RECORDS = changed(json.loads(CREATED["metadata"]["annotations"][RECORD]) | {"claim": "neuron"})
+RECORDS = changed_parts(json.loads(CREATED["metadata"]["annotations"][RECORD]) | {"claim": "neuron"})
 
 
 @BOTH
 @RELAXED
-@given(said=RECORDS, manifest=st.just(CREATED) | changed(CREATED))
+@given(said=RECORDS, manifest=st.just(CREATED) | changed_parts(CREATED))
 def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any, manifest: Any) -> None:
     forged = copy.deepcopy(manifest)
     try:
@@ -228,7 +230,7 @@ def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any,
     except (KeyError, TypeError):
         return
     holds_for_creation(policies, forged)
-    review(policies, rich(), "UPDATE", forged)
+    reviewed_with(policies, rich(), "UPDATE", forged)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "x", [], [{}], None])
@@ -236,5 +238,5 @@ def test_forged_records_of_any_type_are_answered(policies: PolicySet, said: Any,
 def test_an_object_of_another_json_type_is_answered(kind: str, value: Any) -> None:
     fields = LWS if kind == "LeaderWorkerSet" else {}
     for operation in ("CREATE", "UPDATE"):
-        decision = review(POLICIES, value, operation, CREATED, **fields)
+        decision = reviewed_with(POLICIES, value, operation, CREATED, **fields)
         assert {error.code for error in decision.errors} <= {"NEU114"}

@@ -72,7 +72,7 @@ def validated(
 
     policies = load({"p.yaml": policy.encode()})
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
-    steer = PolicySteer(policies, cluster)
+    steer = PolicySteer(policies, cluster, lambda: 0.0)
     bounds = ClaimBounds(steer, find, Inline(), Sources.of("neuron.aws.com", policies))
     validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
     return asyncio.run(validator.review(request(manifest, **fields)))

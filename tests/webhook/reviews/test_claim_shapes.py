@@ -26,7 +26,7 @@ from tests.support.validation import (
     validator,
 )
 from webhook.reviews import validate
-from webhook.reviews.claim_shapes import shape_of
+from webhook.reviews.claim_reading import shape_of
 from webhook.reviews.validate import Validator
 
 GOOD = claim(request("neurons", 4, on(TRN2)), constraints=[match(group(4), "neurons")], config=[opaque(lnc(1))])
@@ -49,7 +49,7 @@ def renamed(spec: Any, containers: dict[str, str]) -> Any:
     return made
 
 
-def decide(subject: Validator, spec: Any, api_version: str = "resource.k8s.io/v1") -> Decision:
+def decide_template(subject: Validator, spec: Any, api_version: str = "resource.k8s.io/v1") -> Decision:
     return asyncio.run(subject.review(review(template(spec, api_version=api_version))))
 
 
@@ -120,34 +120,34 @@ def claims(draw: st.DrawFn) -> Any:
 def test_the_cached_decision_equals_that_of_an_empty_cache(spec: Any, made: list[str]) -> None:
     other = renamed(spec, dict(zip(("r0", "r1", "r2"), made, strict=True)))
     subject = validator()
-    decide(subject, spec)
-    assert decide(subject, other) == decide(validator(), other)
+    decide_template(subject, spec)
+    assert decide_template(subject, other) == decide_template(validator(), other)
 
 
 @given(claims(), TOLERATIONS, TOLERATIONS)
 def test_tolerations_are_no_part_of_a_decision(spec: Any, one: Any, two: Any) -> None:
     subject = validator()
-    decide(subject, tolerating(spec, one))
-    assert decide(subject, tolerating(spec, two)) == decide(validator(), tolerating(spec, two))
+    decide_template(subject, tolerating(spec, one))
+    assert decide_template(subject, tolerating(spec, two)) == decide_template(validator(), tolerating(spec, two))
     assert shape(tolerating(spec, one)) == shape(tolerating(spec, two))
 
 
 @given(claims(), claims())
 def test_claims_of_one_shape_have_equal_findings(one: Any, two: Any) -> None:
     if shape(one) is not None and shape(one) == shape(two):
-        assert decide(validator(), one) == decide(validator(), two)
+        assert decide_template(validator(), one) == decide_template(validator(), two)
 
 
 def test_a_claim_with_other_names_is_not_judged_again(judged: list[Any]) -> None:
     subject = validator()
-    assert decide(subject, GOOD) == decide(subject, renamed(GOOD, {"neurons": "trainium"}))
+    assert decide_template(subject, GOOD) == decide_template(subject, renamed(GOOD, {"neurons": "trainium"}))
     assert len(judged) == 1
 
 
 def test_a_claim_with_other_tolerations_is_not_judged_again(judged: list[Any]) -> None:
     subject = validator()
     other = tolerating(GOOD, [{"key": "team", "operator": "Exists"}])
-    assert decide(subject, GOOD) == decide(subject, other)
+    assert decide_template(subject, GOOD) == decide_template(subject, other)
     assert len(judged) == 1
 
 
@@ -176,7 +176,7 @@ def test_metadata_of_its_claims_is_no_part_of_a_template() -> None:
 def test_a_claim_with_findings_is_judged_every_time(judged: list[Any]) -> None:
     subject = validator()
     bad = claim(request("neurons", 7, on(TRN2)))
-    first, second = decide(subject, bad), decide(subject, renamed(bad, {"neurons": "trainium"}))
+    first, second = decide_template(subject, bad), decide_template(subject, renamed(bad, {"neurons": "trainium"}))
     assert first.warnings == second.warnings != ()
     assert len(judged) == 2
 

@@ -26,7 +26,7 @@ from tests.webhook.reviews.policed import (
     sent,
     written,
 )
-from tests.webhook.reviews.test_policed import NOW, policy, told
+from tests.webhook.reviews.test_policed import NOW, policy, texts_of
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.standalone import MemoryTemplates
@@ -38,21 +38,21 @@ def devices(*requests: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"devices": {"requests": list(requests), **more}}
 
 
-def exactly(**fields: Any) -> dict[str, Any]:
+def request_a(**fields: Any) -> dict[str, Any]:
     return {"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", **fields}}
 
 
 @pytest.mark.parametrize(
     ("version", "spec"),
     [
-        pytest.param("v1", devices(exactly(allocationMode="All")), id="all"),
+        pytest.param("v1", devices(request_a(allocationMode="All")), id="all"),
         pytest.param(
-            "v1", devices({"name": "a", "firstAvailable": [exactly(count=n)["exactly"] for n in (1, 16)]}), id="or"
+            "v1", devices({"name": "a", "firstAvailable": [request_a(count=n)["exactly"] for n in (1, 16)]}), id="or"
         ),
-        pytest.param("v1", devices(exactly(count=16, deviceClassName="fast")), id="class"),
-        pytest.param("v1", devices(exactly(deviceClassName="unknown")), id="unknown-class"),
+        pytest.param("v1", devices(request_a(count=16, deviceClassName="fast")), id="class"),
+        pytest.param("v1", devices(request_a(deviceClassName="unknown")), id="unknown-class"),
         pytest.param("v1beta1", devices({"name": "a", "deviceClassName": "neuron.aws.com", "count": 16}), id="flat"),
-        pytest.param("v1beta2", devices(exactly(count=16)), id="v1beta2"),
+        pytest.param("v1beta2", devices(request_a(count=16)), id="v1beta2"),
     ],
 )
 def test_device_limit_is_not_escaped_by_claims(version: str, spec: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def test_device_limit_is_not_escaped_by_claims(version: str, spec: dict[str, Any
 
 
 def test_the_device_limit_ignores_claims_of_other_drivers() -> None:
-    spec = devices(exactly(deviceClassName="gpu", count=64))
+    spec = devices(request_a(deviceClassName="gpu", count=64))
     claim = {"apiVersion": V1, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
     assert judged(denying("device-limit.yaml", "namespace-quota.yaml"), of_claim(claim)).allowed
 
@@ -96,10 +96,10 @@ def test_the_devices_of_a_genuine_record_count() -> None:
     cluster = Cluster()
     cluster.known[template.name] = read_claim("ResourceClaimTemplate", V1, template.spec)[0]
     check = "validations: [{expression: 'neuron.converted && neuron.devices == 4 && neuron.devicesKnown'}]"
-    assert told(judged(written(policy(check)), sent(converted), cluster=cluster).errors) == []
+    assert texts_of(judged(written(policy(check)), sent(converted), cluster=cluster).errors) == []
     assert judged(denying("device-limit.yaml", "pinned-cores.yaml"), sent(converted), cluster=cluster).allowed
     # The same record with a template that asks for more is not believed.
-    cluster.known[template.name] = read_claim("ResourceClaim", V1, devices(exactly(count=16)))[0]
+    cluster.known[template.name] = read_claim("ResourceClaim", V1, devices(request_a(count=16)))[0]
     assert not judged(denying("device-limit.yaml"), sent(converted), cluster=cluster).allowed
 
 
@@ -128,7 +128,7 @@ def test_a_dry_run_counts_the_template_that_it_does_not_make() -> None:
     assert not judged(limit, sent(named, dryRun=True)).allowed
     # Existing devices count.
     ours = converted("4")
-    cluster = Cluster(**{ours["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]: devices(exactly(count=16))})
+    cluster = Cluster(**{ours["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]: devices(request_a(count=16))})
     assert not judged(limit, sent(ours, dryRun=True), cluster=cluster).allowed
     # The record is for one claim and does not affect others.
     more = converted("4")

@@ -66,7 +66,7 @@ spec:
 """
 
 
-def template(count: int, device_class: str = CLASS, instance_type: str = "") -> dict[str, Any]:
+def template_spec(count: int, device_class: str = CLASS, instance_type: str = "") -> dict[str, Any]:
     expressions = [selectors.single_device()]
     if instance_type:
         expressions.append(f"device.attributes['neuron.aws.com'].instanceType == '{instance_type}'")
@@ -78,7 +78,7 @@ def template(count: int, device_class: str = CLASS, instance_type: str = "") -> 
     return {"spec": {"devices": {"requests": [{"name": "n0", "exactly": exactly}]}}}
 
 
-def read(spec: Mapping[str, Any]) -> ClaimSpec:
+def read_spec(spec: Mapping[str, Any]) -> ClaimSpec:
     return read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", spec)[0]
 
 
@@ -100,7 +100,7 @@ def plain(manifest: Any) -> Any:
 
 def validated(manifest: Any, policies: PolicySet, templates: Mapping[str, ClaimSpec], **fields: Any) -> Decision:
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
-    steer = PolicySteer(policies, cluster)
+    steer = PolicySteer(policies, cluster, lambda: 0.0)
     bounds = ClaimBounds(steer, find_nothing, Inline(), Sources.of(CLASS, policies))
     binds = any(rule.spec.binds_claims for rule in policies.conversions)
     inner = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds if binds else None)
@@ -119,7 +119,7 @@ ONE: Final = {"containers": {"main": {NEURON: "1"}}}
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "stored"])
 def test_a_record_does_not_bypass_a_policy_that_binds_claims(mode: str, known: bool, dry_run: bool) -> None:
     policies = loaded(BINDING.format(mode=mode))
-    templates = {FORGED_NAME: read(template(16, instance_type="trn1.32xlarge"))} if known else {}
+    templates = {FORGED_NAME: read_spec(template_spec(16, instance_type="trn1.32xlarge"))} if known else {}
     manifest = forged(ONE)
     with_record = validated(manifest, policies, templates, dryRun=dry_run)
     without = validated(plain(manifest), policies, templates, dryRun=dry_run)
@@ -129,7 +129,7 @@ def test_a_record_does_not_bypass_a_policy_that_binds_claims(mode: str, known: b
 @pytest.mark.parametrize(("namespace", "believed"), [("team-a", True), ("team-b", False)])
 def test_a_record_is_verified_by_the_template_of_its_own_namespace(namespace: str, believed: bool) -> None:
     stored = forged({"containers": {"main": {NEURON: "16"}}})
-    cluster = FakeCluster(claim_templates={(namespace, FORGED_NAME): read(template(16))})
+    cluster = FakeCluster(claim_templates={(namespace, FORGED_NAME): read_spec(template_spec(16))})
     reviewed = mutator(cluster, FakeTemplates()).review(request(plain(stored), "UPDATE", stored))
     assert bool(asyncio.run(reviewed).patch) is believed
 
@@ -144,7 +144,7 @@ def test_a_record_gets_devices_of_no_other_class(policies: PolicySet) -> None:
 
 def test_a_template_of_another_class_verifies_no_record() -> None:
     stored = forged(ONE)
-    spec = read(template(1, "secret-gpu"))
+    spec = read_spec(template_spec(1, "secret-gpu"))
     assert verify(stored, lambda _: spec, Sources.of(CLASS)) is None
 
 
@@ -196,7 +196,7 @@ RECORDS: Final = st.one_of(
     ),
 )
 SPECS: Final = st.builds(
-    template,
+    template_spec,
     st.sampled_from([1, 2, 4, 8, 16]),
     st.sampled_from([CLASS, "secret-gpu", EFA_CLASS]),
     st.sampled_from(["", "trn1.32xlarge", "trn2.48xlarge"]),
@@ -221,7 +221,7 @@ POLICIES: Final = {
 def test_a_record_that_is_not_verified_admits_nothing(
     record: Any, name: str, claim: str, spec: Any, known: bool, which: str
 ) -> None:
-    policies, templates = POLICIES[which], {name: read(spec)} if known else {}
+    policies, templates = POLICIES[which], {name: read_spec(spec)} if known else {}
     manifest = forged(record, name, claim=claim)
     with_record, without = (validated(each, policies, templates) for each in (manifest, plain(manifest)))
     if with_record.allowed:

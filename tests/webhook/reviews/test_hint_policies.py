@@ -15,6 +15,7 @@ from policies.files.loader import load
 from policies.judging.rules import PolicySet
 from tests.support.clusters import mutator, request
 from tests.support.manifests import container, pod
+from tests.support.neuron_policies import neuron_policy
 
 RECORD = "neuron.aws.com/converted-from"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -32,21 +33,16 @@ EVERYTHING = {
 }
 
 
-def policies(*specs: dict[str, Any]) -> PolicySet:
+def hint_policies(*specs: dict[str, Any]) -> PolicySet:
     """SchedulingHintPolicies in that order."""
-    files = {}
-    for order, spec in enumerate(specs):
-        policy = {
-            "apiVersion": "policy.neuron.aws.com/v1alpha1",
-            "kind": "SchedulingHintPolicy",
-            "metadata": {"name": f"p{order}"},
-            "spec": {"order": order, **spec},
-        }
-        files[f"{order}.json"] = json.dumps(policy).encode()
+    files = {
+        f"{order}.json": neuron_policy("SchedulingHintPolicy", f"p{order}", **{"order": order, **spec})
+        for order, spec in enumerate(specs)
+    }
     return load(files)
 
 
-def decide(found: PolicySet, manifest: Any, old: Any = None, **options: Any) -> tuple[Decision, Any]:
+def decide_and_apply(found: PolicySet, manifest: Any, old: Any = None, **options: Any) -> tuple[Decision, Any]:
     sent = request(manifest) if old is None else request(manifest, "UPDATE", old)
     decision = asyncio.run(mutator(policies=found, **options).review(sent))
     assert decision.allowed, decision.errors
@@ -54,7 +50,7 @@ def decide(found: PolicySet, manifest: Any, old: Any = None, **options: Any) -> 
 
 
 def created(found: PolicySet, manifest: Any, **options: Any) -> Any:
-    return decide(found, manifest, **options)[1]
+    return decide_and_apply(found, manifest, **options)[1]
 
 
 def record(stored: Any) -> Any:
@@ -70,7 +66,7 @@ def types_of(stored: Any) -> list[str]:
 
 
 def test_a_converted_pod_gets_the_hints_of_the_policy_and_a_record_of_them() -> None:
-    decision, stored = decide(policies(EVERYTHING), pod(container(neuron="4")))
+    decision, stored = decide_and_apply(hint_policies(EVERYTHING), pod(container(neuron="4")))
     assert stored["spec"]["tolerations"] == [BUILT_IN, LEASE]
     assert types_of(stored) == ["pool", "node.kubernetes.io/instance-type"]
     assert stored["spec"]["affinity"]["nodeAffinity"][PREFERRED] == [NEARBY]
@@ -87,7 +83,7 @@ def test_a_converted_pod_gets_the_hints_of_the_policy_and_a_record_of_them() -> 
 
 def test_a_pod_that_is_not_converted_gets_no_hints() -> None:
     for manifest in (pod(container()), pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off"})):
-        decision, result = decide(policies(EVERYTHING), manifest)
+        decision, result = decide_and_apply(hint_policies(EVERYTHING), manifest)
         assert decision.outcome == "unchanged"
         assert result == manifest
 
@@ -99,7 +95,7 @@ def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
         schedulerName="volcano",
         tolerations=[{"key": "lease", "operator": "Exists"}],
     )
-    decision, stored = decide(policies(EVERYTHING), own)
+    decision, stored = decide_and_apply(hint_policies(EVERYTHING), own)
     assert stored["metadata"]["labels"]["team"] == "own"
     assert stored["spec"]["schedulerName"] == "volcano"
     assert stored["spec"]["tolerations"] == [{"key": "lease", "operator": "Exists"}, BUILT_IN]
@@ -160,7 +156,7 @@ def test_fields_that_the_pod_sets_are_not_overwritten() -> None:
 def test_a_policy_overrides_the_flags(
     spec: dict[str, Any], options: dict[str, Any], tolerations: Any, scheduler: str, keys: Any
 ) -> None:
-    found = policies(spec) if spec else PolicySet()
+    found = hint_policies(spec) if spec else PolicySet()
     stored = created(found, pod(container(neuron="4"), schedulerName="my-scheduler"), **options)
     assert stored["spec"].get("tolerations") == tolerations
     assert stored["spec"]["schedulerName"] == scheduler
@@ -168,19 +164,19 @@ def test_a_policy_overrides_the_flags(
 
 
 def test_built_in_hints_are_not_recorded() -> None:
-    stored = created(policies({"tolerations": {"action": "Add"}}), pod(container(neuron="4")))
+    stored = created(hint_policies({"tolerations": {"action": "Add"}}), pod(container(neuron="4")))
     assert record(stored) is None
 
 
 def test_the_first_match_wins_as_a_whole() -> None:
     first = {"match": {"namespaces": ["team-a"]}, "labels": {"action": "Add", "items": {"a": "1"}}}
-    stored = created(policies(first, EVERYTHING), pod(container(neuron="4")))
+    stored = created(hint_policies(first, EVERYTHING), pod(container(neuron="4")))
     assert record(stored) == {"labels": {"a": "1"}}
 
 
 def test_the_required_affinity_of_a_policy_narrows_the_instance_types() -> None:
     only = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["trn2"]}
-    found = policies({"nodeAffinity": {"action": "Add", "required": [only]}})
+    found = hint_policies({"nodeAffinity": {"action": "Add", "required": [only]}})
     stored = created(found, pod(container(neuron="4")), karpenter_serves_claims=True)
     assert stored["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
         {
@@ -190,12 +186,12 @@ def test_the_required_affinity_of_a_policy_narrows_the_instance_types() -> None:
             ]
         }
     ]
-    assert decide(found, stored, karpenter_serves_claims=True)[0].patch == ()
+    assert decide_and_apply(found, stored, karpenter_serves_claims=True)[0].patch == ()
 
 
 def test_a_pod_that_a_policy_leaves_no_instance_type_is_refused_by_name() -> None:
     only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["trn2.48xlarge"]}
-    found = policies({"nodeAffinity": {"action": "Replace", "required": [only]}})
+    found = hint_policies({"nodeAffinity": {"action": "Replace", "required": [only]}})
     manifest = pod(container(neuron="4"), nodeSelector={"node.kubernetes.io/instance-type": "trn1.32xlarge"})
     decision = asyncio.run(mutator(policies=found).review(request(manifest)))
     assert [str(finding) for finding in decision.errors] == [
@@ -206,7 +202,7 @@ def test_a_pod_that_a_policy_leaves_no_instance_type_is_refused_by_name() -> Non
 
 
 def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
-    reviewer = mutator(policies=policies(EVERYTHING))
+    reviewer = mutator(policies=hint_policies(EVERYTHING))
     manifests = [pod(container(neuron="4"), labels=labels) for labels in ({"team": "x"}, {"queue": "y"}, {"team": "x"})]
     results = []
     for manifest in manifests:
@@ -224,7 +220,7 @@ def test_replicas_of_different_labels_get_labels_of_their_own() -> None:
 
 
 def test_a_pod_restored_from_a_backup_keeps_the_record_of_its_hints() -> None:
-    stored = created(policies(EVERYTHING), pod(container(neuron="4")))
+    stored = created(hint_policies(EVERYTHING), pod(container(neuron="4")))
     again = created(PolicySet(), stored)
     # Every client can restore labels, but no other hint, so re-applying must know who set them.
     assert record(again) == {key: value for key, value in record(stored).items() if key != "labels"}
@@ -253,7 +249,7 @@ def test_invalid_recorded_hints_are_ignored(hints: Any) -> None:
     asked = json.loads(forged["metadata"]["annotations"][RECORD]) | {"hints": hints}
     forged["metadata"]["annotations"][RECORD] = json.dumps(asked)
     assert created(PolicySet(), forged) == stored
-    decision, _ = decide(PolicySet(), pod(container(neuron="4")), forged)
+    decision, _ = decide_and_apply(PolicySet(), pod(container(neuron="4")), forged)
     assert decision.reason == "reapplied"
 
 
@@ -262,36 +258,36 @@ def test_invalid_recorded_hints_are_ignored(hints: Any) -> None:
 
 def test_replacing_with_the_original_manifest_changes_nothing_if_the_policy_is_gone() -> None:
     original = pod(container(neuron="4"), schedulerName="my-scheduler", labels={"app": "x"})
-    stored = created(policies(EVERYTHING), original)
-    decision, result = decide(PolicySet(), original, stored)
+    stored = created(hint_policies(EVERYTHING), original)
+    decision, result = decide_and_apply(PolicySet(), original, stored)
     assert decision.reason == "reapplied"
     assert result == stored
 
 
 def test_replacing_changes_nothing_if_the_policy_has_changed() -> None:
     original = pod(container(neuron="4"))
-    stored = created(policies(EVERYTHING), original)
-    other = policies({"tolerations": {"action": "Off"}, "labels": {"action": "Replace", "items": {"team": "z"}}})
-    assert decide(other, original, stored)[1] == stored
+    stored = created(hint_policies(EVERYTHING), original)
+    other = hint_policies({"tolerations": {"action": "Off"}, "labels": {"action": "Replace", "items": {"team": "z"}}})
+    assert decide_and_apply(other, original, stored)[1] == stored
 
 
 def test_a_removed_label_of_the_policy_is_restored() -> None:
-    stored = created(policies(EVERYTHING), pod(container(neuron="4")))
+    stored = created(hint_policies(EVERYTHING), pod(container(neuron="4")))
     taken = copy.deepcopy(stored)
     del taken["metadata"]["labels"]["team"]
-    decision, result = decide(policies(EVERYTHING), taken, stored)
+    decision, result = decide_and_apply(hint_policies(EVERYTHING), taken, stored)
     assert decision.reason == "marks-restored"
     assert result == stored
     del taken["metadata"]["labels"]
-    assert decide(policies(EVERYTHING), taken, stored)[1] == stored
+    assert decide_and_apply(hint_policies(EVERYTHING), taken, stored)[1] == stored
 
 
 def test_a_label_of_a_record_that_no_policy_sets_can_be_removed() -> None:
     """The author of the pod may have written the record; the author of the update may be an admin."""
-    stored = created(policies(EVERYTHING), pod(container(neuron="4")))
+    stored = created(hint_policies(EVERYTHING), pod(container(neuron="4")))
     taken = copy.deepcopy(stored)
     del taken["metadata"]["labels"]["team"]
-    assert decide(PolicySet(), taken, stored)[1] == taken
+    assert decide_and_apply(PolicySet(), taken, stored)[1] == taken
 
 
 @pytest.mark.parametrize("mode", ["off", "convert"])
@@ -301,69 +297,69 @@ def test_label_and_record_of_a_pod_that_was_not_converted_can_be_removed(mode: s
     stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-4-0123456789ab"
     bare = copy.deepcopy(stored)
     del bare["metadata"]["labels"], bare["metadata"]["annotations"][RECORD]
-    assert decide(PolicySet(), bare, stored)[1] == bare
+    assert decide_and_apply(PolicySet(), bare, stored)[1] == bare
 
 
 @pytest.mark.parametrize(("action", "stays"), [("Add", "own"), ("Replace", "ml")])
 def test_a_changed_label_stays_unless_the_policy_replaces_labels(action: str, stays: str) -> None:
-    found = policies({"labels": {"action": action, "items": {"team": "ml"}}})
+    found = hint_policies({"labels": {"action": action, "items": {"team": "ml"}}})
     stored = created(found, pod(container(neuron="4")))
     changed = copy.deepcopy(stored)
     changed["metadata"]["labels"] |= {"team": "own", "more": "labels"}
-    labels = decide(found, changed, stored)[1]["metadata"]["labels"]
+    labels = decide_and_apply(found, changed, stored)[1]["metadata"]["labels"]
     assert labels == {"neuron.aws.com/converted": "true", "team": stays, "more": "labels"}
     # No policy in force sets the label: the record alone does not keep it.
-    assert decide(PolicySet(), changed, stored)[1] == changed
+    assert decide_and_apply(PolicySet(), changed, stored)[1] == changed
 
 
 def test_a_label_that_was_changed_later_belongs_to_the_user() -> None:
-    stored = created(policies(EVERYTHING), pod(container(neuron="4")))
+    stored = created(hint_policies(EVERYTHING), pod(container(neuron="4")))
     stored["metadata"]["labels"]["team"] = "own"
     new = copy.deepcopy(stored)
     del new["metadata"]["labels"]["team"]
-    assert decide(PolicySet(), new, stored)[0].reason == "already-converted"
+    assert decide_and_apply(PolicySet(), new, stored)[0].reason == "already-converted"
 
 
 def test_the_users_own_labels_can_be_added_and_removed() -> None:
-    stored = created(policies(EVERYTHING), pod(container(neuron="4"), labels={"own": "1"}))
+    stored = created(hint_policies(EVERYTHING), pod(container(neuron="4"), labels={"own": "1"}))
     new = copy.deepcopy(stored)
     new["metadata"]["labels"] = {**new["metadata"]["labels"], "other": "2"}
     del new["metadata"]["labels"]["own"]
-    assert decide(PolicySet(), new, stored)[1] == new
+    assert decide_and_apply(PolicySet(), new, stored)[1] == new
 
 
 def test_tolerations_that_are_added_stay() -> None:
     original = pod(container(neuron="4"))
-    stored = created(policies(EVERYTHING), original)
+    stored = created(hint_policies(EVERYTHING), original)
     new = copy.deepcopy(original)
     new["spec"]["tolerations"] = [{"key": "more", "operator": "Exists"}]
-    result = decide(PolicySet(), new, stored)[1]
+    result = decide_and_apply(PolicySet(), new, stored)[1]
     assert sorted(each["key"] for each in result["spec"]["tolerations"]) == ["aws.amazon.com/neuron", "lease", "more"]
 
 
 def test_a_policys_toleration_with_changed_seconds_is_recognised() -> None:
     original = pod(container(neuron="4"))
-    stored = created(policies(EVERYTHING), original)
+    stored = created(hint_policies(EVERYTHING), original)
     stored["spec"]["tolerations"][1]["tolerationSeconds"] = 300
-    assert decide(PolicySet(), original, stored)[1] == stored
+    assert decide_and_apply(PolicySet(), original, stored)[1] == stored
     asking = copy.deepcopy(original)
     asking["spec"]["tolerations"] = [LEASE]
-    assert decide(PolicySet(), asking, stored)[1]["spec"]["tolerations"] == [BUILT_IN, LEASE]
+    assert decide_and_apply(PolicySet(), asking, stored)[1]["spec"]["tolerations"] == [BUILT_IN, LEASE]
 
 
 def test_a_changed_affinity_is_left_to_the_api_server_to_refuse() -> None:
     original = pod(container(neuron="4"), nodeSelector={"zone": "a"})
-    stored = created(policies(EVERYTHING), original)
+    stored = created(hint_policies(EVERYTHING), original)
     new = copy.deepcopy(original)
     new["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [NEARBY, NEARBY]}}
-    assert decide(PolicySet(), new, stored)[1]["spec"]["affinity"] == new["spec"]["affinity"]
+    assert decide_and_apply(PolicySet(), new, stored)[1]["spec"]["affinity"] == new["spec"]["affinity"]
 
 
 def test_a_changed_scheduler_is_left_to_the_api_server_to_refuse() -> None:
     original = pod(container(neuron="4"))
-    stored = created(policies(EVERYTHING), original)
+    stored = created(hint_policies(EVERYTHING), original)
     new = original | {"spec": original["spec"] | {"schedulerName": "volcano"}}
-    assert decide(PolicySet(), new, stored)[1]["spec"]["schedulerName"] == "volcano"
+    assert decide_and_apply(PolicySet(), new, stored)[1]["spec"]["schedulerName"] == "volcano"
 
 
 # --- round trips ------------------------------------------------------------------------------------------------
@@ -435,13 +431,13 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 @given(specs(), pods())
 @example(EVERYTHING, pod(container(neuron="4")))
 def test_applying_again_and_passing_twice_change_nothing(spec: dict[str, Any], original: dict[str, Any]) -> None:
-    found = policies(spec)
+    found = hint_policies(spec)
     first = asyncio.run(mutator(policies=found).review(request(original)))
     if not first.allowed:
         assert first.reason == "no-candidate"
         return
     stored = jsonpatch.apply_patch(original, copy.deepcopy(list(first.patch)))
-    assert decide(found, stored)[0].patch == ()
+    assert decide_and_apply(found, stored)[0].patch == ()
     # `kubectl replace`, and `kubectl apply`, which keeps what others added and sets what the manifest has.
     merged = copy.deepcopy(stored)
     merged["spec"]["containers"][0]["resources"] |= original["spec"]["containers"][0]["resources"]
@@ -450,14 +446,14 @@ def test_applying_again_and_passing_twice_change_nothing(spec: dict[str, Any], o
         if part in original["spec"]:
             merged["spec"][part] = original["spec"][part]
     for again in (original, merged):
-        assert decide(PolicySet(), again, stored)[1] == stored
-        assert decide(found, again, stored)[1] == stored
+        assert decide_and_apply(PolicySet(), again, stored)[1] == stored
+        assert decide_and_apply(found, again, stored)[1] == stored
 
 
 @settings(max_examples=100, deadline=None)
 @given(specs(), pods())
 def test_no_field_of_the_original_pod_is_removed(spec: dict[str, Any], original: dict[str, Any]) -> None:
-    decision = asyncio.run(mutator(policies=policies(spec)).review(request(original)))
+    decision = asyncio.run(mutator(policies=hint_policies(spec)).review(request(original)))
     stored = jsonpatch.apply_patch(original, copy.deepcopy(list(decision.patch)))
     own = original["spec"].get("tolerations", [])
     assert stored["spec"].get("tolerations", [])[: len(own)] == own

@@ -4,7 +4,6 @@ import asyncio
 import copy
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from msgspec import Raw
 from conversion.objects.wire import AdmissionRequest, GroupVersionKind
 from tests.support.manifests import pod
 from tests.support.timing import assert_below
+from tests.support.trees import places
 from tests.support.validation import (
     TRN1,
     TRN2,
@@ -128,13 +128,6 @@ VALUES = st.recursive(
 )
 
 
-def paths(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield at
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, child in children:
-        yield from paths(child, (*at, key))
-
-
 def replaced(node: Any, at: tuple[Any, ...], value: Any) -> Any:
     if not at:
         return value
@@ -167,7 +160,7 @@ def sent(seed: dict[str, Any], body: bytes, old: bytes = b"null") -> AdmissionRe
     )
 
 
-def cluster() -> FakeClaims:
+def claims_cluster() -> FakeClaims:
     known = FakeClaims(objects=set())
     known.add_template("big", CLAIM)
     return known
@@ -181,7 +174,7 @@ def answered(review: AdmissionRequest) -> dict[str, Any]:
     return response
 
 
-JUDGE = validator(cluster())
+JUDGE = validator(claims_cluster())
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -190,7 +183,7 @@ def test_any_type_at_any_field_is_answered(data: st.DataObject) -> None:
     seed = data.draw(st.sampled_from(SEEDS))
     changed: Any = seed
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.sampled_from(list(paths(changed))))
+        at = data.draw(st.sampled_from(list(places(changed))))
         changed = replaced(changed, at, data.draw(VALUES))
         if not isinstance(changed, dict | list):
             break
@@ -205,7 +198,7 @@ def test_any_type_at_any_field_is_answered(data: st.DataObject) -> None:
 )
 @pytest.mark.parametrize("seed", SEEDS, ids=[str(seed["kind"]) for seed in SEEDS])
 def test_each_of_the_types_at_each_field_is_answered(seed: dict[str, Any], value: Any) -> None:
-    for at in paths(seed):
+    for at in places(seed):
         answered(sent(seed, raw(replaced(seed, at, value))))
 
 

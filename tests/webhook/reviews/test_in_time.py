@@ -15,7 +15,7 @@ from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
-from tests.webhook.reviews.test_policed import policy, told
+from tests.webhook.reviews.test_policed import policy, texts_of
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.worker_threads import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
 
@@ -61,7 +61,7 @@ def late(found: PolicySet, data: Any, seconds: float = 0.3, **parts: Any) -> tup
 def test_a_denial_is_answered_without_look_ups() -> None:
     inner = Slow()
     decision, seconds = late(written(policy(FOUR)), many_names(1600), inner=inner)
-    assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
+    assert texts_of(decision.errors) == ["NEU801: policy 'p': at most four"]
     assert (decision.outcome, decision.reason, inner.asked) == ("denied", "policy", 1)
     assert_below(seconds, 2)
 
@@ -77,7 +77,7 @@ def test_a_reviewer_that_fails_does_not_lose_a_denial(caplog: pytest.LogCaptureF
             raise KeyError("a fault")
 
     decision, _ = late(written(policy(FOUR)), pod(container(neuron="16")), inner=Broken())
-    assert told(decision.errors) == ["NEU801: policy 'p': at most four"]
+    assert texts_of(decision.errors) == ["NEU801: policy 'p': at most four"]
     with pytest.raises(KeyError):
         late(written(policy(FOUR)), pod(container(neuron="4")), inner=Broken())
 
@@ -246,7 +246,9 @@ def test_claims_and_templates_that_are_not_in_the_view_are_requested_once() -> N
         **data,
         "spec": {**data["spec"], "resourceClaims": [*entries, {"name": "c", "resourceClaimName": "three"}]},
     }
-    assert told(judged(written(policy(FOUR)), sent(three), find=find).errors) == ["NEU801: policy 'p': at most four"]
+    assert texts_of(judged(written(policy(FOUR)), sent(three), find=find).errors) == [
+        "NEU801: policy 'p': at most four"
+    ]
 
 
 def test_look_ups_have_a_time_out() -> None:

@@ -18,36 +18,32 @@ from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request, reviewed
 from tests.support.manifests import container, pod
-from webhook.reviews.mutate import Mutator
+from tests.support.neuron_policies import neuron_policy
 from webhook.reviews.reviewer import first_step
 from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))
 
 
-def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
-    return asyncio.run(subject.review(request(manifest, *args, **fields)))
-
-
 def test_the_template_is_created_before_the_answer() -> None:
     templates = FakeTemplates()
-    decision = review(mutator(templates=templates), LEGACY)
+    decision = reviewed(mutator(templates=templates), LEGACY)
     assert set(templates.made) == {("team-a", decision.templates[0].name)}
 
 
 def test_an_unchanged_converted_pod_gets_its_template_too() -> None:
     subject, templates = mutator(), FakeTemplates()
-    stored = jsonpatch.apply_patch(LEGACY, list(review(subject, LEGACY).patch))
-    decision = review(mutator(templates=templates), stored, namespace="team-b")
+    stored = jsonpatch.apply_patch(LEGACY, list(reviewed(subject, LEGACY).patch))
+    decision = reviewed(mutator(templates=templates), stored, namespace="team-b")
     assert decision.patch == ()
     assert [namespace for namespace, _ in templates.made] == ["team-b"]
 
 
 def test_a_dry_run_creates_no_template_and_warns() -> None:
     templates = FakeTemplates()
-    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    decision = reviewed(mutator(templates=templates), LEGACY, dryRun=True)
     assert templates.made == {}
     assert decision.patch
     assert [str(each) for each in decision.warnings] == [
@@ -58,8 +54,8 @@ def test_a_dry_run_creates_no_template_and_warns() -> None:
 def test_a_dry_run_does_not_warn_if_the_template_exists() -> None:
     templates = FakeTemplates()
     subject = mutator(templates=templates)
-    review(subject, LEGACY)
-    assert review(subject, LEGACY, dryRun=True).warnings == ()
+    reviewed(subject, LEGACY)
+    assert reviewed(subject, LEGACY, dryRun=True).warnings == ()
 
 
 def test_a_dry_run_asks_for_the_template_of_the_pods_namespace() -> None:
@@ -69,15 +65,15 @@ def test_a_dry_run_asks_for_the_template_of_the_pods_namespace() -> None:
         async def check(self, namespace: str, template: Template) -> bool:  # noqa: ARG002 - any template
             return namespace == "team-a"
 
-    assert review(mutator(templates=Behind()), LEGACY, dryRun=True).warnings == ()
-    assert review(mutator(templates=Behind()), LEGACY, namespace="team-b", dryRun=True).warnings != ()
+    assert reviewed(mutator(templates=Behind()), LEGACY, dryRun=True).warnings == ()
+    assert reviewed(mutator(templates=Behind()), LEGACY, namespace="team-b", dryRun=True).warnings != ()
 
 
 def test_a_template_is_made_although_the_one_before_exists() -> None:
     templates = FakeTemplates()
     subject = mutator(templates=templates)
-    one = review(subject, LEGACY)
-    two = review(mutator(), pod(container(neuron="1")))
+    one = reviewed(subject, LEGACY)
+    two = reviewed(mutator(), pod(container(neuron="1")))
     both = dataclasses.replace(one, templates=one.templates + two.templates)
     asyncio.run(subject._with_templates(both, request(LEGACY)))
     assert {name for _, name in templates.made} == {each.name for each in both.templates}
@@ -89,7 +85,7 @@ def unavailable() -> TemplateUnavailableError:
 
 
 def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
-    decision = review(mutator(templates=FakeTemplates(unavailable())), LEGACY)
+    decision = reviewed(mutator(templates=FakeTemplates(unavailable())), LEGACY)
     assert (decision.outcome, decision.reason) == ("denied", "template-unavailable")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
     assert decision.resource == "aws.amazon.com/neuron"
@@ -97,7 +93,7 @@ def test_a_pod_whose_template_cannot_be_made_is_denied_with_the_cause() -> None:
 
 
 def test_a_pod_whose_template_cannot_be_made_can_be_admitted_with_a_warning() -> None:
-    decision = review(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
+    decision = reviewed(mutator(templates=FakeTemplates(unavailable()), on_template_failure="admit"), LEGACY)
     assert (decision.allowed, decision.reason) == (True, "template-unavailable")
     assert (decision.patch, decision.resource) == ((), "aws.amazon.com/neuron")
     assert [str(each) for each in decision.warnings] == ["NEU210: admitted unchanged: the API server refused."]
@@ -105,7 +101,7 @@ def test_a_pod_whose_template_cannot_be_made_can_be_admitted_with_a_warning() ->
 
 def test_shadow_creates_no_template() -> None:
     templates = FakeTemplates()
-    review(mutator(templates=templates, mode="shadow"), LEGACY)
+    reviewed(mutator(templates=templates, mode="shadow"), LEGACY)
     assert templates.made == {}
 
 
@@ -123,11 +119,11 @@ def test_shadow_creates_no_template() -> None:
     ids=["kube-system", "subresource", "deployment", "other-pod", "other-group", "updated-group", "connect"],
 )
 def test_other_objects_are_unchanged(fields: dict[str, Any], reason: str) -> None:
-    assert review(mutator(), LEGACY, **fields).reason == reason
+    assert reviewed(mutator(), LEGACY, **fields).reason == reason
 
 
 def test_a_deletion_has_no_object() -> None:
-    assert review(mutator(), None, "DELETE", LEGACY).reason == "no-object"
+    assert reviewed(mutator(), None, "DELETE", LEGACY).reason == "no-object"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +146,7 @@ def test_a_deletion_has_no_object() -> None:
 )
 def test_an_object_of_the_wrong_shape_is_refused_with_the_place(spec: Any, where: str) -> None:
     marked = {"labels": {"neuron.aws.com/converted": "true"}}
-    decision = review(mutator(), {"metadata": marked, "spec": spec})
+    decision = reviewed(mutator(), {"metadata": marked, "spec": spec})
     (error,) = decision.errors
     assert str(error).startswith("NEU114: the object is not a readable Pod: Expected")
     assert where in error.message
@@ -172,7 +168,7 @@ def test_a_pod_without_neuron_is_not_decoded() -> None:
 def test_a_pod_of_three_mebibytes_is_converted() -> None:
     large = pod(container(neuron="4") | {"env": [{"name": f"V{index}", "value": "x" * 1000} for index in range(3000)]})
     assert len(json.dumps(large)) > 3 * 2**20 - 2**17
-    assert review(mutator(), large).outcome == "converted"
+    assert reviewed(mutator(), large).outcome == "converted"
 
 
 def test_escaped_names_are_recognised() -> None:
@@ -183,45 +179,45 @@ def test_escaped_names_are_recognised() -> None:
 
 def test_replicas_share_a_decision() -> None:
     subject = mutator()
-    first = review(subject, LEGACY)
+    first = reviewed(subject, LEGACY)
     twin = json.loads(json.dumps(LEGACY))
     twin["metadata"]["name"] = "other"
     twin["metadata"]["labels"] = None
-    assert review(subject, LEGACY) is first
-    assert review(subject, twin).patch != ()
+    assert reviewed(subject, LEGACY) is first
+    assert reviewed(subject, twin).patch != ()
 
 
 def test_a_change_of_the_cluster_clears_the_cached_decision() -> None:
     cluster = FakeCluster()
     subject = mutator(cluster)
     ring = pod(container(neuron="6"))
-    assert not review(subject, ring).allowed
+    assert not reviewed(subject, ring).allowed
     cluster.seen["inf2.24xlarge"] = Observation(6)
     cluster.version += 1
-    assert review(subject, ring).allowed
+    assert reviewed(subject, ring).allowed
 
 
 def test_replicas_of_a_large_pod_share_a_decision() -> None:
     subject = mutator()
-    first, second = (review(subject, pod(container(neuron="4"), note=note * 40_000)) for note in ("a", "b"))
+    first, second = (reviewed(subject, pod(container(neuron="4"), note=note * 40_000)) for note in ("a", "b"))
     assert second is first
 
 
 def test_large_pods_do_not_fill_the_memory() -> None:
     subject = mutator()
     for index in range(40):
-        review(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
+        reviewed(subject, pod(container(f"c{index}", neuron="4"), note="x" * 400_000))
     assert 0 < subject._decisions.entries.size <= 4 * 1024 * 1024
 
 
 def test_an_update_without_its_old_object_is_unchanged() -> None:
-    assert review(mutator(), LEGACY, "UPDATE").reason == "no-object"
+    assert reviewed(mutator(), LEGACY, "UPDATE").reason == "no-object"
 
 
 def test_a_claim_name_of_the_wrong_type_is_refused_with_the_place() -> None:
     wrong = container(neuron="4")
     wrong["resources"]["claims"] = [{"name": ["x"]}]
-    (error,) = review(mutator(), pod(wrong)).errors
+    (error,) = reviewed(mutator(), pod(wrong)).errors
     assert (error.code, error.path) == ("NEU114", "spec.containers[0].resources.claims[0].name")
 
 
@@ -229,7 +225,7 @@ def test_remembered_decisions_are_bounded() -> None:
     subject = mutator()
     for index in range(400):
         padding = [{"key": "x" * 6_000, "operator": "Exists"}]
-        review(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
+        reviewed(subject, pod(container(f"c{index}", neuron="4"), tolerations=padding))
     assert len(subject._decisions.entries) == 1
     assert 6_000 < subject._decisions.entries.size <= 2**16 + 2**13
     ((held, size),) = subject._decisions.entries._entries.values()
@@ -241,7 +237,7 @@ def test_remembered_shapes_are_bounded() -> None:
     subject = mutator()
     for index in range(200):
         padding = [{"key": f"{index}" + "x" * 6_000, "operator": "Exists"}]
-        review(subject, pod(container(neuron="4"), tolerations=padding))
+        reviewed(subject, pod(container(neuron="4"), tolerations=padding))
     assert 2**20 * 0.9 < subject._decisions.entries.size <= 2**20
 
 
@@ -251,7 +247,7 @@ def test_annotations_of_namespaces_count_in_the_cache_size() -> None:
     for index in range(100):
         note = ("neuron.aws.com/note", f"{index}" * 100_000)
         cluster.namespaces["team-a"] = NamespaceFacts((note,))
-        review(subject, LEGACY)
+        reviewed(subject, LEGACY)
     assert subject._decisions.entries.size <= 8 * 2**20
     assert len(subject._decisions.entries) < 20
 
@@ -295,14 +291,12 @@ class LoopOnlyCluster(FakeCluster):
 
 PADDED = {"note": "x" * 40_000}
 STEERING = {
-    "steer.json": json.dumps(
-        {
-            "apiVersion": "policy.neuron.aws.com/v1alpha1",
-            "kind": "ConversionPolicy",
-            "metadata": {"name": "trn2-only"},
-            "spec": {"order": 1, "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}, "families": ["trn2"]},
-        }
-    ).encode()
+    "steer.json": neuron_policy(
+        "ConversionPolicy",
+        "trn2-only",
+        match={"namespaceSelector": {"matchLabels": {"a": "b"}}},
+        families=["trn2"],
+    )
 }
 
 
@@ -322,7 +316,7 @@ class TestLargeObjects:
             template_classes={("team-a", "mine"): frozenset({"neuron.aws.com"})},
             ultraserver_modes={("team-a", "us"): 4},
         )
-        return review(mutator(cluster, policies=policies, lane=lane), *args, **fields), lane.namespaces
+        return reviewed(mutator(cluster, policies=policies, lane=lane), *args, **fields), lane.namespaces
 
     def test_a_pod_is_created(self, policies: PolicySet) -> None:
         own = [{"name": "extra", "resourceClaimTemplateName": "mine"}]
@@ -368,7 +362,7 @@ class TestLargeObjects:
 
 def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
     templates = FakeTemplates(unavailable())
-    decision = review(mutator(templates=templates), LEGACY, dryRun=True)
+    decision = reviewed(mutator(templates=templates), LEGACY, dryRun=True)
     assert (decision.outcome, decision.reason, decision.status_code) == ("denied", "template-unavailable", 403)
     assert templates.made == {}
 
@@ -376,11 +370,11 @@ def test_a_dry_run_is_refused_as_the_creation_would_be() -> None:
 def test_decisions_about_pods_with_other_names_are_forgotten_when_the_cluster_changes() -> None:
     cluster = FakeCluster()
     subject = mutator(cluster)
-    before = review(subject, pod(container("a", neuron="4")))
+    before = reviewed(subject, pod(container("a", neuron="4")))
     cluster.seen["inf2.48xlarge"] = Observation(12)
     cluster.version += 1
-    after = review(subject, pod(container("b", neuron="4")))
-    assert after.patch == review(mutator(cluster), pod(container("b", neuron="4"))).patch
+    after = reviewed(subject, pod(container("b", neuron="4")))
+    assert after.patch == reviewed(mutator(cluster), pod(container("b", neuron="4"))).patch
     assert after.templates != before.templates
 
 
@@ -400,14 +394,14 @@ def test_a_decision_made_from_facts_that_changed_meanwhile_is_not_remembered() -
             return result
 
     subject = mutator(cluster, lane=Changing())
-    assert not review(subject, ring | PADDED).allowed
-    assert review(subject, ring | PADDED).allowed
+    assert not reviewed(subject, ring | PADDED).allowed
+    assert reviewed(subject, ring | PADDED).allowed
 
 
 def test_a_decision_is_given_at_once_if_its_templates_exist_in_the_namespace() -> None:
     subject = mutator()
     assert first_step(subject.review(request(LEGACY))) is None
-    decision = review(subject, LEGACY)
+    decision = reviewed(subject, LEGACY)
     assert first_step(subject.review(request(LEGACY))) is decision
     assert first_step(subject.review(request(LEGACY, namespace="team-b"))) is None
     assert first_step(subject.review(request(LEGACY | PADDED))) is None
@@ -419,8 +413,8 @@ def test_a_decision_is_given_at_once_if_its_templates_exist_in_the_namespace() -
 def test_a_large_pod_with_other_names_is_read_and_not_decided_again() -> None:
     lane = CountingLane()
     subject = mutator(lane=lane)
-    first = review(subject, pod(container("a", neuron="4")) | PADDED)
+    first = reviewed(subject, pod(container("a", neuron="4")) | PADDED)
     assert lane.namespaces == ["team-a"] * 2
-    other = review(subject, pod(container("b", neuron="4")) | PADDED)
+    other = reviewed(subject, pod(container("b", neuron="4")) | PADDED)
     assert lane.namespaces == ["team-a"] * 3
-    assert other.patch == review(mutator(), pod(container("b", neuron="4"))).patch != first.patch
+    assert other.patch == reviewed(mutator(), pod(container("b", neuron="4"))).patch != first.patch

@@ -15,11 +15,11 @@ from neuron.findings import Finding
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.policies.files.test_claim_templates import policy
+from tests.policies.files.test_claim_templates import template_policy
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import container, pod
-from webhook.reviews.early_templates import EarlyTemplates
 from webhook.reviews.reviewer import first_step
+from webhook.reviews.workloads import EarlyTemplates
 
 MATCH = "  match: {namespaces: [team-*], conditions: [{name: c, expression: CONDITION}]}\n"
 VERSION = "neuron.aws.com/template-version"
@@ -27,7 +27,7 @@ VERSION = "neuron.aws.com/template-version"
 
 def policies(condition: str = "true", failure: str = "") -> PolicySet:
     """`xl-trn2` for the namespaces `team-*`."""
-    text = policy(version=3) + MATCH.replace("CONDITION", f'"{condition}"') + failure
+    text = template_policy(version=3) + MATCH.replace("CONDITION", f'"{condition}"') + failure
     return load({"p.yaml": text.encode()})
 
 
@@ -208,14 +208,14 @@ class _Valid:
 )
 def test_a_workload_gets_its_templates_early(fields: dict[str, Any], made: bool) -> None:
     store = FakeTemplates()
-    asyncio.run(early(store).review(deployment(**fields)))
+    asyncio.run(early(store).review(deployment_review(**fields)))
     assert bool(store.made) is made
 
 
 def test_a_workload_that_gets_another_template_is_told_so_without_a_call() -> None:
     store = FakeTemplates(refusal=TemplateUnavailableError(Finding("NEU302", "", "no answer", ""), 503, "Unavailable"))
     store.others["team-a", "xl-trn2"] = 9
-    decision = first_step(early(store).review(deployment()))
+    decision = first_step(early(store).review(deployment_review()))
     assert decision is not None
     assert [each.code for each in decision.warnings] == ["NEU721"]
 
@@ -228,7 +228,7 @@ def early(store: FakeTemplates) -> EarlyTemplates:
     return EarlyTemplates(_Valid(), steer.of_template, store, finds)
 
 
-def deployment(**fields: Any) -> AdmissionRequest:
+def deployment_review(**fields: Any) -> AdmissionRequest:
     workload = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"spec": named()["spec"]}}}
     return request(workload, kind="Deployment", group="apps", **{"namespace": "team-a", **fields})
 
@@ -254,7 +254,7 @@ spec:
 
 @pytest.mark.parametrize("labels", [None, {}, {"b": "c"}])
 def test_a_pod_that_asks_by_annotation_gets_the_hints_of_policies(labels: dict[str, str] | None) -> None:
-    found = load({"p.yaml": policy(version=3).encode(), "h.yaml": HINTS.encode()})
+    found = load({"p.yaml": template_policy(version=3).encode(), "h.yaml": HINTS.encode()})
     manifest = asking()
     manifest["metadata"].pop("labels", None)
     if labels is not None:

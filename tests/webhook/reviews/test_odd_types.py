@@ -18,6 +18,7 @@ from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
+from tests.support.trees import places
 from tests.webhook.reviews.policed import (
     FORGED,
     FOUR,
@@ -92,12 +93,6 @@ SAMPLES: tuple[dict[str, Any], ...] = (
 OPTIONAL = ("resource", "userInfo", "options", "oldObject", "object")
 
 
-def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a value."""
-    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [here, *(each for step, inner in steps for each in paths(inner, (*here, step)))]
-
-
 def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     if not path:
         return new
@@ -112,7 +107,7 @@ def odd_requests(draw: st.DrawFn) -> wire.AdmissionRequest:
     data = draw(st.sampled_from(SAMPLES))
     operation = draw(st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]))
     subresource = draw(st.sampled_from(["", "ephemeralcontainers", "status"]))
-    odd = replaced(data, draw(st.sampled_from(paths(data))), draw(JSON))
+    odd = replaced(data, draw(st.sampled_from(list(places(data)))), draw(JSON))
     members: dict[str, Any] = {"object": odd, "oldObject": draw(st.sampled_from([None, data, odd]))}
     if draw(st.booleans()):
         members[draw(st.sampled_from(OPTIONAL))] = draw(JSON)

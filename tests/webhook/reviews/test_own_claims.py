@@ -15,7 +15,7 @@ TEMPLATE = "neuron-16-0123456789ab"
 CLUSTER = FakeCluster(template_classes={("team-a", TEMPLATE): frozenset({"neuron.aws.com"})})
 
 
-def decide(manifest: Any, *args: Any) -> tuple[Decision, Any]:
+def decide_and_apply(manifest: Any, *args: Any) -> tuple[Decision, Any]:
     decision = asyncio.run(mutator(CLUSTER, FakeTemplates()).review(request(manifest, *args)))
     assert decision.allowed, decision.errors
     return decision, jsonpatch.apply_patch(manifest, copy.deepcopy(list(decision.patch)))
@@ -43,7 +43,7 @@ def named(request: pytest.FixtureRequest) -> tuple[str, str]:
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
 def test_the_claim_stays_the_same_through_all_passes(named: tuple[str, str], *, used: bool) -> None:
     original = manifest(named[0], used=used)
-    first, stored = decide(original)
+    first, stored = decide_and_apply(original)
     assert first.outcome == "converted"
     assert [finding.code for finding in first.warnings] == ["NEU206"]
     assert stored["spec"]["resourceClaims"] == [
@@ -52,24 +52,24 @@ def test_the_claim_stays_the_same_through_all_passes(named: tuple[str, str], *, 
     ]
     used_claims = [{"name": named[0]}] if used else []
     assert stored["spec"]["containers"][0]["resources"]["claims"] == [*used_claims, {"name": named[1]}]
-    second, again = decide(stored)
+    second, again = decide_and_apply(stored)
     assert (second.reason, again) == ("already-converted", stored)
     assert second.templates[0].name == first.templates[0].name
-    replaced, result = decide(original, "UPDATE", stored)
+    replaced, result = decide_and_apply(original, "UPDATE", stored)
     assert (replaced.reason, result) == ("reapplied", stored)
 
 
 def test_applying_again_client_side_changes_nothing(named: tuple[str, str]) -> None:
     original = manifest(named[0], used=True)
-    _, stored = decide(original)
+    _, stored = decide_and_apply(original)
     applied = copy.deepcopy(stored)
     applied["spec"]["containers"][0]["resources"] |= copy.deepcopy(original["spec"]["containers"][0]["resources"])
     applied["spec"]["resourceClaims"] = copy.deepcopy(original["spec"]["resourceClaims"])
-    assert decide(applied, "UPDATE", stored)[1] == stored
+    assert decide_and_apply(applied, "UPDATE", stored)[1] == stored
 
 
 def test_a_limit_range_default_between_passes_changes_nothing(named: tuple[str, str]) -> None:
-    _, stored = decide(manifest(named[0], used=True))
+    _, stored = decide_and_apply(manifest(named[0], used=True))
     between = copy.deepcopy(stored)
     between["spec"]["containers"][0]["resources"]["limits"] = {"aws.amazon.com/neuron": "1"}
-    assert decide(between)[1] == stored
+    assert decide_and_apply(between)[1] == stored

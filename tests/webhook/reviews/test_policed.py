@@ -19,8 +19,7 @@ from policies.applying.knowledge import ClusterLookups
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet
-from tests.support.serving import Answering, review
-from webhook.edge import reviews
+from tests.support.serving import Answering, decoded_review
 from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -42,8 +41,8 @@ def policy(spec: str, name: str = "p") -> str:
     return POLICY % name + "".join(f"  {line}\n" for line in spec.splitlines())
 
 
-def request(**members: Any) -> wire.AdmissionRequest:
-    return reviews.decode(json.dumps(review(**{"object": POD, **members})).encode())
+def pod_review(**members: Any) -> wire.AdmissionRequest:
+    return decoded_review(**{"object": POD, **members})
 
 
 class Labelled(Store):
@@ -78,7 +77,7 @@ class Bench:
         return self.inner
 
     def review(self, **members: Any) -> Decision:
-        return self.reviewed(request(**members))
+        return self.reviewed(pod_review(**members))
 
     def reviewed(self, sent: wire.AdmissionRequest) -> Decision:
         return asyncio.run(self.reviewer.review(sent))
@@ -93,7 +92,7 @@ class Bench:
         }
 
 
-def told(findings: tuple[Finding, ...]) -> list[str]:
+def texts_of(findings: tuple[Finding, ...]) -> list[str]:
     return [str(finding) for finding in findings]
 
 
@@ -102,7 +101,7 @@ def test_a_denial_has_every_message_and_the_first_reason() -> None:
         "validations:\n- {expression: 'false', message: one, reason: Forbidden}\n- {expression: 'false', message: two}"
     )
     decision = Bench(policy(spec)).review()
-    assert told(decision.errors) == ["NEU801: policy 'p': one", "NEU801: policy 'p': two"]
+    assert texts_of(decision.errors) == ["NEU801: policy 'p': one", "NEU801: policy 'p': two"]
     assert (decision.outcome, decision.reason) == (Outcome.DENIED, "policy")
     assert (decision.status_code, decision.status_reason) == (403, "Forbidden")
 
@@ -110,7 +109,7 @@ def test_a_denial_has_every_message_and_the_first_reason() -> None:
 def test_a_warning_admits() -> None:
     decision = Bench(policy("validationActions: [Warn]\nvalidations: [{expression: 'false', message: hm}]")).review()
     assert decision.allowed
-    assert told(decision.warnings) == ["NEU802: policy 'p': hm"]
+    assert texts_of(decision.warnings) == ["NEU802: policy 'p': hm"]
 
 
 def test_the_action_audit_only_adds_an_annotation() -> None:
@@ -124,7 +123,7 @@ def test_a_policy_that_cannot_be_evaluated_is_reported(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         first, second = bench.review(), bench.review()
     message = "NEU803: policy 'p': expression 'object.none.x' resulted in error: no such key: 'none'"
-    assert told(first.errors)[0].startswith(message)
+    assert texts_of(first.errors)[0].startswith(message)
     assert first.errors == second.errors
     assert [record.__dict__["policy"] for record in caplog.records] == ["p"], "each error is logged once"
 
@@ -160,7 +159,7 @@ exceptions:
 )
 def test_exceptions(day: str, errors: list[str], warnings: list[str]) -> None:
     decision = Bench(policy(EXCEPTION.format(day=day))).review()
-    assert (told(decision.errors), told(decision.warnings)) == (errors, warnings)
+    assert (texts_of(decision.errors), texts_of(decision.warnings)) == (errors, warnings)
     assert decision.audit == ({} if errors else {"p.exception": "old"})
 
 
@@ -192,7 +191,7 @@ def test_a_decision_without_findings_is_the_same_object() -> None:
 
 def test_an_object_is_decoded_only_if_a_policy_can_match() -> None:
     bench = Bench(policy("validations: [{expression: 'true'}]"))
-    broken = msgspec.structs.replace(request(operation="DELETE"), oldObject=msgspec.Raw(b"{"))
+    broken = msgspec.structs.replace(pod_review(operation="DELETE"), oldObject=msgspec.Raw(b"{"))
     assert asyncio.run(bench.reviewer.review(broken)).allowed
 
 
@@ -213,7 +212,7 @@ def test_excluded_namespaces_are_not_judged() -> None:
 def test_expressions_read_the_fields_of_the_request(expression: str) -> None:
     bench = Bench(policy(f'validations: [{{expression: "{expression}"}}]'))
     options, user = {"kind": "CreateOptions"}, {"username": "jane", "groups": ["a"]}
-    assert told(bench.review(name="train", options=options, userInfo=user).errors) == []
+    assert texts_of(bench.review(name="train", options=options, userInfo=user).errors) == []
 
 
 def test_a_new_set_replaces_the_old_one_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster.store import Store
 from conversion.patches.decision import Decision
 from policies.files.store import Loaded, PolicyStore, StoreOptions
-from tests.policies.judging.test_mutations import text
+from tests.policies.judging.test_mutations import mutating_text
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import configuration, json_patch
 from tests.support.trainium import trainium
@@ -45,7 +45,7 @@ def made(decision: Decision, data: Any = NEURON) -> Any:
 
 def test_conversion_sees_what_policies_made() -> None:
     assert decided().outcome == "converted"
-    decision = decided(text(OFF))
+    decision = decided(mutating_text(OFF))
     assert (decision.outcome, decision.reason) == ("mutated", "policy")
     assert made(decision)["metadata"]["annotations"] == {"neuron.aws.com/convert": "off"}
     assert decision.audit["changed-by"] == "change"
@@ -53,7 +53,7 @@ def test_conversion_sees_what_policies_made() -> None:
 
 def test_what_policies_add_is_converted() -> None:
     plain = {**NEURON, "spec": {"containers": [{"name": "main", "image": "x"}]}}
-    decision = decided(text(LIMITS), data=plain)
+    decision = decided(mutating_text(LIMITS), data=plain)
     assert (decision.outcome, len(decision.templates)) == ("converted", 1)
     result = made(decision, plain)
     assert "limits" not in result["spec"]["containers"][0].get("resources", {})
@@ -63,7 +63,7 @@ def test_what_policies_add_is_converted() -> None:
 @pytest.mark.parametrize(("again", "claims"), [("Never", "0"), ("IfNeeded", "1")])
 def test_a_policy_that_asks_sees_the_converted_pod(again: str, claims: str) -> None:
     data = {**NEURON, "metadata": {**NEURON["metadata"], "annotations": {"a": "b"}}}
-    decision = decided(text(json_patch(SEEN, reinvocationPolicy=again)), data=data)
+    decision = decided(mutating_text(json_patch(SEEN, reinvocationPolicy=again)), data=data)
     assert decision.outcome == "converted"
     assert made(decision, data)["metadata"]["annotations"]["claims"] == claims
 
@@ -74,13 +74,13 @@ def test_what_is_added_after_conversion_is_converted_too() -> None:
         " path: '/spec/containers/0/resources/limits', value: {'aws.amazon.com/neuron': '4'}}]",
         reinvocationPolicy="IfNeeded",
     )
-    decision = decided(text(late))
+    decision = decided(mutating_text(late))
     assert not decision.errors
     assert "aws.amazon.com/neuron" not in json.dumps(made(decision)["spec"]["containers"])
 
 
 def test_a_policy_that_fails_denies() -> None:
-    decision = decided(text(json_patch("[JSONPatch{op: 'remove', path: '/spec/nothing'}]")))
+    decision = decided(mutating_text(json_patch("[JSONPatch{op: 'remove', path: '/spec/nothing'}]")))
     (finding,) = decision.errors
     assert (decision.reason, finding.code) == ("policy", "NEU806")
     assert finding.message == (
@@ -91,7 +91,7 @@ def test_a_policy_that_fails_denies() -> None:
 
 def test_a_failure_that_is_ignored_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     fields = json_patch("[JSONPatch{op: 'remove', path: '/spec/nothing'}]", failurePolicy="Ignore")
-    changing = mutator(text(fields))
+    changing = mutator(mutating_text(fields))
     first, second = (asyncio.run(changing.review(sent(NEURON))) for _ in range(2))
     assert (first.outcome, first.patch) == ("converted", second.patch)
     assert [each.message for each in caplog.records].count("policy failed") == 1
@@ -100,13 +100,13 @@ def test_a_failure_that_is_ignored_changes_nothing(caplog: pytest.LogCaptureFixt
 def test_a_patch_that_is_too_large_is_denied() -> None:
     fields = configuration("Object{metadata: Object.metadata{annotations: {'big': object.metadata.annotations.a.replace('x', 'yyyyyyyyyyyyyyyy')}}}")  # fmt: skip # noqa: E501
     data = {**NEURON, "metadata": {**NEURON["metadata"], "annotations": {"a": "x" * 3000}}}
-    (finding,) = decided(text(fields), data=data).errors
+    (finding,) = decided(mutating_text(fields), data=data).errors
     assert finding.code == "NEU806"
     assert finding.message.startswith("policies change change too much: with conversion, the patch has ")
 
 
 def test_other_requests_pass() -> None:
-    changing = mutator(text(OFF))
+    changing = mutator(mutating_text(OFF))
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {}}
     update = sent(other, operation="UPDATE", oldObject=other)
     assert asyncio.run(changing.review(update)) == asyncio.run(mutator().review(update))
@@ -123,19 +123,19 @@ def test_other_requests_pass() -> None:
 def test_a_large_object_is_changed_in_the_lane() -> None:
     lane = Watching()
     data = {**NEURON, "metadata": {**NEURON["metadata"], "annotations": {"a": "x" * 100_000}}}
-    assert decided(text(OFF), data=data, lane=lane).outcome == "mutated"
+    assert decided(mutating_text(OFF), data=data, lane=lane).outcome == "mutated"
     assert lane.threads
 
 
 def test_an_object_that_cannot_be_decoded_is_denied() -> None:
     request = sent(NEURON)
     broken = type(request)(**{**{each: getattr(request, each) for each in request.__struct_fields__}, "object": type(request.object)(b'{"a": ' * 200 + b"1" + b"}" * 200)})  # fmt: skip # noqa: E501
-    (finding,) = asyncio.run(mutator(text(OFF)).review(broken)).errors
+    (finding,) = asyncio.run(mutator(mutating_text(OFF)).review(broken)).errors
     assert finding.code == "NEU114"
 
 
 def test_results_are_counted() -> None:
-    changing = mutator(text(OFF))
+    changing = mutator(mutating_text(OFF))
     asyncio.run(changing.review(sent(NEURON)))
     metrics = changing._metrics
     assert metrics is not None

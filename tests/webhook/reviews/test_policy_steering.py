@@ -20,31 +20,20 @@ from policies.judging.rules import PolicySet
 from policies.judging.subjects import of_object
 from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
+from tests.support.neuron_policies import neuron_policy
 from tests.support.trainium import trainium
 from webhook.reviews.policy_allowance import Allowance
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
 
 
-def policies(**kinds: dict[str, Any]) -> PolicySet:
+def policies_of_kinds(**kinds: dict[str, Any]) -> PolicySet:
     """One policy of every kind given, named as its kind."""
-    return load(
-        {
-            f"{kind}.json": json.dumps(
-                {
-                    "apiVersion": "policy.neuron.aws.com/v1alpha1",
-                    "kind": kind,
-                    "metadata": {"name": kind.lower()},
-                    "spec": {"order": 1, **spec},
-                }
-            ).encode()
-            for kind, spec in kinds.items()
-        }
-    )
+    return load({f"{kind}.json": neuron_policy(kind, kind.lower(), **spec) for kind, spec in kinds.items()})
 
 
 def test_both_kinds_are_found_each_by_its_own_match() -> None:
-    found = policies(
+    found = policies_of_kinds(
         ConversionPolicy={"families": ["trn2"], "unconnected": "Allow"},
         SchedulingHintPolicy={
             "match": {"objectSelector": {"matchLabels": {"app": "x"}}},
@@ -58,24 +47,16 @@ def test_both_kinds_are_found_each_by_its_own_match() -> None:
     assert (steering.hints.policy, steering.labels) == ("schedulinghintpolicy", (("team", "ml"),))
     other, _ = find_steering(found, of_object(pod()), time.monotonic)
     assert (other.policy_names, other.hints.policy, other.labels) == (("conversionpolicy",), "", ())
-    assert find_steering(policies(), of_object(pod()), time.monotonic) == (NO_STEERING, ())
+    assert find_steering(policies_of_kinds(), of_object(pod()), time.monotonic) == (NO_STEERING, ())
 
 
 def in_order(*specs: dict[str, Any]) -> PolicySet:
     """ConversionPolicies p0, p1, … in that order."""
-    return load(
-        {
-            f"{number}.json": json.dumps(
-                {
-                    "apiVersion": "policy.neuron.aws.com/v1alpha1",
-                    "kind": "ConversionPolicy",
-                    "metadata": {"name": f"p{number}"},
-                    "spec": {"order": number, **spec},
-                }
-            ).encode()
-            for number, spec in enumerate(specs)
-        }
-    )
+    files = {
+        f"{number}.json": neuron_policy("ConversionPolicy", f"p{number}", **{"order": number, **spec})
+        for number, spec in enumerate(specs)
+    }
+    return load(files)
 
 
 FAILS = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
@@ -164,7 +145,7 @@ def test_an_annotation_overrides_the_lnc_of_a_policy_beside_a_locked_one() -> No
 
 def test_a_failure_names_its_policy() -> None:
     conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
-    found = policies(
+    found = policies_of_kinds(
         SchedulingHintPolicy={"match": conditions, "leaderWorkerSet": {"exclusiveTopology": "Off"}},
         ConversionPolicy={"match": conditions, "mode": "off"},
     )
@@ -175,10 +156,10 @@ def test_a_failure_names_its_policy() -> None:
 
 def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
     conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
-    found = policies(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
+    found = policies_of_kinds(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
         find_steering(found, of_object(pod()), time.monotonic)
-    steer = PolicySteer(found, Store())
+    steer = PolicySteer(found, Store(), lambda: 0.0)
     with pytest.raises(SteeringRefusedError):
         steer(request(pod()))
     assert steer.of_template(pod(), "team-a") == NO_STEERING
@@ -187,7 +168,7 @@ def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
 def test_a_long_evaluation_on_the_loop_raises_and_is_repeated_in_the_lane() -> None:
     quadratic = "object.spec.containers.all(c, object.spec.containers.all(d, d.name != 'x'))"
     match = {"conditions": [{"name": "a", "expression": quadratic}]}
-    found = policies(ConversionPolicy={"match": match, "mode": "off"})
+    found = policies_of_kinds(ConversionPolicy={"match": match, "mode": "off"})
     ticks = itertools.count(0.0, 0.03)
     steer = PolicySteer(found, Store(), lambda: next(ticks))
     sent = request(pod(*[container(f"c{at}") for at in range(200)]))
@@ -204,7 +185,7 @@ def test_a_long_evaluation_on_the_loop_raises_and_is_repeated_in_the_lane() -> N
 
 
 def test_a_namespace_without_allowance_is_evaluated_in_the_lane() -> None:
-    found = policies(ConversionPolicy={"match": {}, "mode": "off"})
+    found = policies_of_kinds(ConversionPolicy={"match": {}, "mode": "off"})
     steer = PolicySteer(found, Store(), allowance=Allowance(lambda: 0.0, most=0.0))
     sent = request(pod())
 
@@ -232,7 +213,7 @@ def place(found: PolicySet, **labels: str) -> Decision:
 
 def test_the_topology_of_a_leader_worker_set_is_switched_off_by_its_pod_template() -> None:
     match = {"objectSelector": {"matchLabels": {"group": "free"}}}
-    found = policies(SchedulingHintPolicy={"match": match, "leaderWorkerSet": {"exclusiveTopology": "Off"}})
+    found = policies_of_kinds(SchedulingHintPolicy={"match": match, "leaderWorkerSet": {"exclusiveTopology": "Off"}})
     off = place(found, group="free")
     assert (off.outcome, off.reason, off.patch) == ("unchanged", "topology-off-by-policy", ())
     assert off.audit == {"scheduling-hint-policy": "schedulinghintpolicy"}
@@ -241,7 +222,7 @@ def test_the_topology_of_a_leader_worker_set_is_switched_off_by_its_pod_template
 
 @pytest.mark.parametrize(("mode", "outcome"), [("off", "unchanged"), ("shadow", "unchanged"), ("convert", "hinted")])
 def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome: str) -> None:
-    assert place(policies(ConversionPolicy={"mode": mode})).outcome == outcome
+    assert place(policies_of_kinds(ConversionPolicy={"mode": mode})).outcome == outcome
 
 
 # --- /validate --------------------------------------------------------------------------------------------------
@@ -249,12 +230,12 @@ def test_pods_that_a_policy_does_not_convert_need_no_topology(mode: str, outcome
 
 def judge(found: PolicySet, manifest: dict[str, Any], kind: str, group: str) -> Decision:
     cluster = Store()
-    steer = PolicySteer(found, cluster).of_template
+    steer = PolicySteer(found, cluster, lambda: 0.0).of_template
     validator = Validator(trainium(), found.catalogue, cluster, steer, policies=found)
     return asyncio.run(validator.review(request(manifest, kind=kind, group=group)))
 
 
-def deployment(neuron: str, **labels: str) -> dict[str, Any]:
+def neuron_deployment(neuron: str, **labels: str) -> dict[str, Any]:
     made = pod(container(neuron=neuron), labels=labels)
     return {"spec": {"template": {"metadata": {"labels": labels}, "spec": made["spec"]}}}
 
@@ -265,11 +246,11 @@ def codes(decision: Decision) -> list[str]:
 
 def test_pods_of_a_workload_are_judged_by_their_policy() -> None:
     match = {"objectSelector": {"matchLabels": {"loose": "yes"}}}
-    found = policies(ConversionPolicy={"match": match, "unconnected": "Allow"})
-    assert codes(judge(found, deployment("7", loose="yes"), "Deployment", "apps")) == ["NEU215"]
-    assert codes(judge(found, deployment("7"), "Deployment", "apps")) == ["NEU701", "NEU105"]
-    off = policies(ConversionPolicy={"mode": "off"})
-    assert codes(judge(off, deployment("7"), "Deployment", "apps")) == []
+    found = policies_of_kinds(ConversionPolicy={"match": match, "unconnected": "Allow"})
+    assert codes(judge(found, neuron_deployment("7", loose="yes"), "Deployment", "apps")) == ["NEU215"]
+    assert codes(judge(found, neuron_deployment("7"), "Deployment", "apps")) == ["NEU701", "NEU105"]
+    off = policies_of_kinds(ConversionPolicy={"mode": "off"})
+    assert codes(judge(off, neuron_deployment("7"), "Deployment", "apps")) == []
 
 
 @pytest.mark.parametrize(
@@ -281,20 +262,25 @@ def test_pods_of_a_workload_are_judged_by_their_policy() -> None:
     ],
 )
 def test_policies_see_the_pods_of_a_workload_as_its_controller_creates_them(condition: str) -> None:
-    off = policies(ConversionPolicy={"mode": "off", "match": {"conditions": [{"name": "c", "expression": condition}]}})
+    off = policies_of_kinds(
+        ConversionPolicy={"mode": "off", "match": {"conditions": [{"name": "c", "expression": condition}]}}
+    )
     metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
-    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **deployment("7")}
+    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **neuron_deployment("7")}
     assert codes(judge(off, item, "Deployment", "apps")) == []
 
 
 def test_the_claim_of_an_unconnected_count_is_not_refused_again() -> None:
-    reviewer = mutator(policies=policies(ConversionPolicy={"families": ["trn1"], "unconnected": "Allow"}))
+    reviewer = mutator(policies=policies_of_kinds(ConversionPolicy={"families": ["trn1"], "unconnected": "Allow"}))
     (template,) = asyncio.run(reviewer.review(request(pod(container(neuron="7"))))).templates
     manifest = template.manifest("team-a")
-    strict = judge(policies(), manifest, "ResourceClaimTemplate", "resource.k8s.io")
+    strict = judge(policies_of_kinds(), manifest, "ResourceClaimTemplate", "resource.k8s.io")
     assert codes(strict) == ["NEU520"]
     allowed = judge(
-        policies(ConversionPolicy={"unconnected": "Allow"}), manifest, "ResourceClaimTemplate", "resource.k8s.io"
+        policies_of_kinds(ConversionPolicy={"unconnected": "Allow"}),
+        manifest,
+        "ResourceClaimTemplate",
+        "resource.k8s.io",
     )
     assert allowed.allowed
     assert codes(allowed) == ["NEU525"]
@@ -321,7 +307,7 @@ def test_a_locked_policy_reports_what_it_overrides(
     if namespace is not None:
         cluster.namespaces["team-a"] = NamespaceFacts((("neuron.aws.com/convert", namespace),))
     annotations = {} if own is None else {"neuron.aws.com/convert": own}
-    reviewer = mutator(cluster, policies=policies(ConversionPolicy={"mode": mode, "locked": True}))
+    reviewer = mutator(cluster, policies=policies_of_kinds(ConversionPolicy={"mode": mode, "locked": True}))
     decision = asyncio.run(reviewer.review(request(pod(container(neuron="4"), annotations=annotations))))
     found = [finding for finding in decision.warnings if finding.code == "NEU214"]
     assert [finding.path for finding in found] == ([] if told is None else [told])
@@ -330,7 +316,7 @@ def test_a_locked_policy_reports_what_it_overrides(
 
 
 def test_a_second_pass_does_not_repeat_what_a_locked_policy_overrides() -> None:
-    reviewer = mutator(policies=policies(ConversionPolicy={"mode": "convert", "locked": True}))
+    reviewer = mutator(policies=policies_of_kinds(ConversionPolicy={"mode": "convert", "locked": True}))
     first = pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "off"})
     again = jsonpatch.apply_patch(first, list(asyncio.run(reviewer.review(request(first))).patch))
     decision = asyncio.run(reviewer.review(request(again)))
@@ -348,7 +334,7 @@ def test_a_second_pass_does_not_repeat_what_a_locked_policy_overrides() -> None:
     ],
 )
 def test_a_locked_policy_refuses_what_others_leave(mode: str, locked: bool, outcome: str) -> None:
-    reviewer = mutator(policies=policies(ConversionPolicy={"mode": mode, "locked": locked}))
+    reviewer = mutator(policies=policies_of_kinds(ConversionPolicy={"mode": mode, "locked": locked}))
     manifest = pod(container(neuron="4"), nodeSelector={"node.kubernetes.io/instance-type": "trn9.48xlarge"})
     decision = asyncio.run(reviewer.review(request(manifest)))
     assert (decision.reason if decision.outcome == "shadowed" else decision.outcome) == outcome
@@ -357,7 +343,7 @@ def test_a_locked_policy_refuses_what_others_leave(mode: str, locked: bool, outc
 
 @pytest.mark.parametrize("locked", [True, False])
 def test_a_record_of_the_user_does_not_change_what_a_locked_policy_leaves_to_a_class(locked: bool) -> None:
-    rules = policies(ConversionPolicy={"mode": "convert-if-enriched", "locked": locked})
+    rules = policies_of_kinds(ConversionPolicy={"mode": "convert-if-enriched", "locked": locked})
     first = pod(container(neuron="1"))
     stored = jsonpatch.apply_patch(first, list(asyncio.run(mutator().review(request(first))).patch))
     reviewer = mutator(FakeCluster(classes={"aws.amazon.com/neuron": "c"}), policies=rules)
@@ -366,7 +352,7 @@ def test_a_record_of_the_user_does_not_change_what_a_locked_policy_leaves_to_a_c
 
 
 def test_a_policy_that_is_not_locked_overrides_nothing() -> None:
-    reviewer = mutator(policies=policies(ConversionPolicy={"mode": "off"}))
+    reviewer = mutator(policies=policies_of_kinds(ConversionPolicy={"mode": "off"}))
     decision = asyncio.run(
         reviewer.review(request(pod(container(neuron="4"), annotations={"neuron.aws.com/convert": "convert"})))
     )

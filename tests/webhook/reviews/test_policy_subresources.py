@@ -1,6 +1,5 @@
 """Rules match the resource of a request, not the kind of its object: for every subresource of Kubernetes."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,15 +9,14 @@ from conversion.objects import wire
 from policies.applying.subjects import bare_subject, subject_of
 from policies.judging import matching
 from policies.schema.base import MatchResources
-from tests.support.serving import review
+from tests.support.serving import decoded_review
 from tests.support.subresources import SUBRESOURCES, Subresource
 from tests.webhook.reviews.test_policed import Bench, policy
-from webhook.edge import reviews
 
 CUSTOM = Subresource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "scale", ("autoscaling", "v1", "Scale"))
 
 
-def request(about: Subresource, **members: Any) -> wire.AdmissionRequest:
+def subresource_review(about: Subresource, **members: Any) -> wire.AdmissionRequest:
     """A request about a subresource, as the API server sends it."""
     group, version, kind = about.kind
     gvk = {"group": group, "version": version, "kind": kind}
@@ -36,7 +34,7 @@ def request(about: Subresource, **members: Any) -> wire.AdmissionRequest:
         "object": {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": {"name": "x"}},
         **members,
     }
-    return reviews.decode(json.dumps(review(**sent)).encode())
+    return decoded_review(**sent)
 
 
 def matched(about: Subresource, **rule: Any) -> bool:
@@ -47,7 +45,7 @@ def matched(about: Subresource, **rule: Any) -> bool:
             ]
         }
     )
-    sent = request(about)
+    sent = subresource_review(about)
     found = matching.matches(match, subject_of(sent, Store()))
     assert matching.could_match(match, bare_subject(sent)) is found
     return found
@@ -84,7 +82,7 @@ def test_a_rule_matches_the_group_version_and_scope_of_the_resource(about: Subre
 
 @pytest.mark.parametrize("about", [*SUBRESOURCES, CUSTOM], ids=str)
 def test_expressions_see_kind_and_resource_as_the_api_server_shows_them(about: Subresource) -> None:
-    made = subject_of(request(about), Store()).activation({})["request"]
+    made = subject_of(subresource_review(about), Store()).activation({})["request"]
     assert tuple(made["kind"].values()) == about.kind
     assert tuple(made["resource"].values()) == (about.group, about.version, about.resource)
     assert (made["requestKind"], made["requestResource"]) == (made["kind"], made["resource"])
@@ -102,10 +100,10 @@ def test_a_policy_on_the_scale_of_deployments_denies(resource: str) -> None:
     bench = Bench(text)
     (about,) = (each for each in SUBRESOURCES if (each.resource, each.name) == ("deployments", "scale"))
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 5}}
-    decision = bench.reviewed(request(about, object=scale))
+    decision = bench.reviewed(subresource_review(about, object=scale))
     assert (decision.allowed, "at most two" in decision.errors[0].message) == (False, True)
     scale["spec"] = {"replicas": 2}
-    assert bench.reviewed(request(about, object=scale)).allowed
+    assert bench.reviewed(subresource_review(about, object=scale)).allowed
 
 
 @pytest.mark.parametrize(
@@ -126,5 +124,5 @@ def test_an_object_without_metadata_has_no_labels_to_select() -> None:
     match = MatchResources.model_validate(selector)
     (about,) = (each for each in SUBRESOURCES if each.name == "exec")
     options = {"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]}
-    assert not matching.matches(match, subject_of(request(about, object=options), Store()))
-    assert matching.matches(match, subject_of(request(about), Store()))
+    assert not matching.matches(match, subject_of(subresource_review(about, object=options), Store()))
+    assert matching.matches(match, subject_of(subresource_review(about), Store()))

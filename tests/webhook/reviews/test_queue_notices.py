@@ -16,8 +16,9 @@ from conversion.patches.decision import Decision
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import mutator, request
+from tests.support.clusters import mutator, request, reviewed
 from tests.support.manifests import container, pod
+from tests.support.neuron_policies import neuron_policy
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
@@ -30,22 +31,12 @@ PLAIN = pod(container(neuron="4"))
 INF2 = {"node.kubernetes.io/instance-type": "inf2.48xlarge"}
 
 
-def review(subject: Mutator, manifest: Any, **fields: Any) -> Decision:
-    return asyncio.run(subject.review(request(manifest, **fields)))
-
-
 def told(decision: Decision) -> list[str]:
     return [str(each) for each in decision.warnings if each.code == "NEU232"]
 
 
-def policies(kind: str = "ConversionPolicy", **spec: Any) -> PolicySet:
-    policy = {
-        "apiVersion": "policy.neuron.aws.com/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": "p"},
-        "spec": {"order": 1, **spec},
-    }
-    return load({"p.json": json.dumps(policy).encode()})
+def one_policy(kind: str = "ConversionPolicy", **spec: Any) -> PolicySet:
+    return load({"p.json": neuron_policy(kind, **spec)})
 
 
 def owned(version: str, kind: str) -> dict[str, Any]:
@@ -61,27 +52,27 @@ def with_queues(notices: QueueNotices, found: PolicySet | None = None) -> Mutato
 
 def test_the_first_converted_pod_of_a_namespace_gets_a_warning() -> None:
     subject = mutator()
-    assert told(review(subject, QUEUED)) == [
+    assert told(reviewed(subject, QUEUED)) == [
         "NEU232: Kueue counts aws.amazon.com/neuron in queue 'training', and does not count the claims of converted"
         " pods unless it is set up for them. Kueue's Configuration needs {name: aws.amazon.com/neuron,"
         " deviceClassNames: [neuron.aws.com]} in resources.deviceClassMappings. This is said once for namespace team-a."
     ]
-    assert told(review(subject, QUEUED)) == []
-    assert len(told(review(subject, QUEUED, namespace="team-b"))) == 1
+    assert told(reviewed(subject, QUEUED)) == []
+    assert len(told(reviewed(subject, QUEUED, namespace="team-b"))) == 1
 
 
 def test_the_first_pod_whose_claim_has_alternatives_gets_another_warning() -> None:
     subject = mutator()
     consecutive = pod(container(neuron="4"), labels={LABEL: "training"}, nodeSelector=INF2)
-    assert len(told(review(subject, QUEUED))) == 1
-    [message] = told(review(subject, consecutive))
+    assert len(told(reviewed(subject, QUEUED))) == 1
+    [message] = told(reviewed(subject, consecutive))
     assert message.startswith("NEU232: Kueue admits no pod in queue 'training' whose claim has alternatives")
-    assert told(review(subject, consecutive)) == []
+    assert told(reviewed(subject, consecutive)) == []
 
 
 def test_a_pod_that_is_answered_at_once_is_told_and_only_the_first_one() -> None:
     subject = mutator()
-    review(subject, PLAIN)
+    reviewed(subject, PLAIN)
     answers = [first_step(subject.review(request(QUEUED))) for _ in range(2)]
     assert [len(told(each)) for each in answers if each is not None] == [1, 0]
 
@@ -99,27 +90,27 @@ def test_an_escaped_queue_name_gets_a_warning() -> None:
 def test_the_scheduler_alone_shows_a_queue(scheduler: str) -> None:
     text = "contains schedulerName default-scheduler"
     queued = {**PLAIN, "spec": {**PLAIN["spec"], "schedulerName": scheduler}, "metadata": {"annotations": {"x": text}}}
-    assert len(told(review(mutator(), queued))) == 1
+    assert len(told(reviewed(mutator(), queued))) == 1
 
 
 def test_the_cached_decision_stays_without_the_warning() -> None:
     subject = mutator()
-    first = review(subject, PLAIN)
-    assert len(told(review(subject, QUEUED))) == 1
-    assert told(first) == told(review(subject, PLAIN)) == []
+    first = reviewed(subject, PLAIN)
+    assert len(told(reviewed(subject, QUEUED))) == 1
+    assert told(first) == told(reviewed(subject, PLAIN)) == []
 
 
 def test_a_pod_without_a_queue_does_not_use_up_the_notice() -> None:
     subject = mutator()
-    assert told(review(subject, PLAIN)) == []
-    assert len(told(review(subject, QUEUED))) == 1
+    assert told(reviewed(subject, PLAIN)) == []
+    assert len(told(reviewed(subject, QUEUED))) == 1
 
 
 @pytest.mark.parametrize(("version", "kind"), [("batch/v1", "Job"), ("kubeflow.org/v1", "PyTorchJob")])
 def test_pods_that_kueue_counts_by_their_template_get_no_warning(version: str, kind: str) -> None:
     subject = mutator()
-    assert told(review(subject, owned(version, kind))) == []
-    assert len(told(review(subject, owned("apps/v1", "ReplicaSet")))) == 1
+    assert told(reviewed(subject, owned(version, kind))) == []
+    assert len(told(reviewed(subject, owned("apps/v1", "ReplicaSet")))) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,21 +124,21 @@ def test_a_pod_of_a_job_that_kueue_gated_by_itself_gets_a_warning(annotations: d
     pod = owned("batch/v1", "Job")
     labels = {**pod["metadata"]["labels"], "kueue.x-k8s.io/managed": "true"}
     pod = {**pod, "metadata": {**pod["metadata"], "labels": labels, "annotations": annotations}}
-    found = told(review(mutator(), pod))
+    found = told(reviewed(mutator(), pod))
     assert len(found) == alone
     assert all("Set the label kueue.x-k8s.io/queue-name in metadata of the workload" in each for each in found)
 
 
 @pytest.mark.parametrize(("scheduler", "system"), [("volcano", "Volcano"), ("yunikorn", "YuniKorn")])
 def test_a_scheduler_that_counts(scheduler: str, system: str) -> None:
-    [message] = told(review(mutator(), pod(container(neuron="4"), schedulerName=scheduler)))
+    [message] = told(reviewed(mutator(), pod(container(neuron="4"), schedulerName=scheduler)))
     assert message.startswith(f"NEU232: {system} counts aws.amazon.com/neuron, ")
 
 
 def test_a_volcano_job_gets_a_warning_even_if_kueue_counts_its_template() -> None:
     manifest = owned("batch/v1", "Job")
     manifest = {**manifest, "spec": {**manifest["spec"], "schedulerName": "volcano"}}
-    [message] = told(review(mutator(), manifest))
+    [message] = told(reviewed(mutator(), manifest))
     assert message.startswith("NEU232: Volcano ")
 
 
@@ -160,84 +151,84 @@ def test_an_escaped_label_is_found() -> None:
 
 def test_a_dry_run_gets_the_warning_and_does_not_use_it_up() -> None:
     subject = mutator()
-    assert len(told(review(subject, QUEUED, dryRun=True))) == 1
-    assert len(told(review(subject, QUEUED))) == 1
+    assert len(told(reviewed(subject, QUEUED, dryRun=True))) == 1
+    assert len(told(reviewed(subject, QUEUED))) == 1
 
 
 def test_a_denied_pod_gets_no_queue_warning() -> None:
-    decision = review(mutator(), pod(container(neuron="7"), labels={LABEL: "training"}))
+    decision = reviewed(mutator(), pod(container(neuron="7"), labels={LABEL: "training"}))
     assert decision.errors
     assert told(decision) == []
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow"])
 def test_a_pod_that_is_not_converted_gets_no_queue_warning(mode: str) -> None:
-    assert told(review(mutator(mode=mode), QUEUED)) == []
+    assert told(reviewed(mutator(mode=mode), QUEUED)) == []
 
 
 def test_an_already_converted_pod_gets_no_queue_warning() -> None:
-    stored = jsonpatch.apply_patch(QUEUED, list(review(mutator(), QUEUED).patch))
-    assert told(review(mutator(), stored)) == []
+    stored = jsonpatch.apply_patch(QUEUED, list(reviewed(mutator(), QUEUED).patch))
+    assert told(reviewed(mutator(), stored)) == []
 
 
 def test_labels_of_another_type_are_not_an_error() -> None:
-    decision = review(mutator(), {**PLAIN, "metadata": {"name": "x", "labels": {LABEL: 7}}})
+    decision = reviewed(mutator(), {**PLAIN, "metadata": {"name": "x", "labels": {LABEL: 7}}})
     assert decision.allowed
 
 
 def test_the_memory_is_bounded() -> None:
     subject = with_queues(QueueNotices(most=2))
-    counts = [len(told(review(subject, QUEUED, namespace=name))) for name in ("a", "b", "c", "a")]
+    counts = [len(told(reviewed(subject, QUEUED, namespace=name))) for name in ("a", "b", "c", "a")]
     assert counts == [1, 1, 0, 0]
 
 
 def test_the_memory_outlives_a_set_of_policies() -> None:
     notices = QueueNotices()
-    assert len(told(review(with_queues(notices), QUEUED))) == 1
-    assert told(review(with_queues(notices, policies()), QUEUED)) == []
+    assert len(told(reviewed(with_queues(notices), QUEUED))) == 1
+    assert told(reviewed(with_queues(notices, one_policy()), QUEUED)) == []
 
 
 class TestPolicies:
     def test_a_mode_for_queued_pods_only(self) -> None:
-        subject = mutator(policies=policies(queued={"mode": "off"}))
-        off = review(subject, QUEUED)
+        subject = mutator(policies=one_policy(queued={"mode": "off"}))
+        off = reviewed(subject, QUEUED)
         assert (off.reason, off.patch, told(off)) == ("mode-off-by-policy", (), [])
-        assert review(subject, PLAIN).patch
+        assert reviewed(subject, PLAIN).patch
 
     def test_the_mode_replaces_that_of_the_policy(self) -> None:
-        subject = mutator(policies=policies(mode="off", queued={"mode": "convert"}))
-        assert review(subject, QUEUED).patch
-        assert review(subject, PLAIN).reason == "mode-off-by-policy"
+        subject = mutator(policies=one_policy(mode="off", queued={"mode": "convert"}))
+        assert reviewed(subject, QUEUED).patch
+        assert reviewed(subject, PLAIN).reason == "mode-off-by-policy"
 
     def test_a_policy_that_converts_queued_pods_silences_the_warning(self) -> None:
-        decision = review(mutator(policies=policies(queued={"mode": "convert"})), QUEUED)
+        decision = reviewed(mutator(policies=one_policy(queued={"mode": "convert"})), QUEUED)
         assert decision.patch
         assert told(decision) == []
 
     def test_it_does_not_silence_the_warning_about_alternatives(self) -> None:
         consecutive = pod(container(neuron="4"), labels={LABEL: "training"}, nodeSelector=INF2)
-        [message] = told(review(mutator(policies=policies(queued={"mode": "convert"})), consecutive))
+        [message] = told(reviewed(mutator(policies=one_policy(queued={"mode": "convert"})), consecutive))
         assert message.startswith("NEU232: Kueue admits no pod in queue 'training' whose claim has alternatives")
 
     def test_an_annotation_overrides_it_unless_the_policy_is_locked(self) -> None:
         annotated = pod(container(neuron="4"), labels={LABEL: "q"}, annotations={"neuron.aws.com/convert": "true"})
-        assert review(mutator(policies=policies(queued={"mode": "off"})), annotated).patch
-        locked = review(mutator(policies=policies(mode="convert", locked=True, queued={"mode": "off"})), annotated)
+        assert reviewed(mutator(policies=one_policy(queued={"mode": "off"})), annotated).patch
+        locked = reviewed(mutator(policies=one_policy(mode="convert", locked=True, queued={"mode": "off"})), annotated)
         assert locked.reason == "mode-off-by-policy"
         assert [each.code for each in locked.warnings] == ["NEU214"]
 
     def test_a_queue_label_that_a_policy_adds(self) -> None:
-        found = policies("SchedulingHintPolicy", labels={"action": "Add", "items": {LABEL: "neuron"}})
-        [message] = told(review(mutator(policies=found), PLAIN))
+        found = one_policy("SchedulingHintPolicy", labels={"action": "Add", "items": {LABEL: "neuron"}})
+        [message] = told(reviewed(mutator(policies=found), PLAIN))
         assert "in queue 'neuron'" in message
 
     def test_a_scheduler_that_a_policy_sets(self) -> None:
-        found = policies("SchedulingHintPolicy", schedulerName={"action": "Replace", "name": "volcano"})
-        [message] = told(review(mutator(policies=found), PLAIN))
+        found = one_policy("SchedulingHintPolicy", schedulerName={"action": "Replace", "name": "volcano"})
+        [message] = told(reviewed(mutator(policies=found), PLAIN))
         assert message.startswith("NEU232: Volcano ")
 
     def test_the_device_class_of_the_policy_is_named(self) -> None:
-        [message] = told(review(mutator(policies=policies(deviceClass="ours.example")), QUEUED))
+        [message] = told(reviewed(mutator(policies=one_policy(deviceClass="ours.example")), QUEUED))
         assert "deviceClassNames: [ours.example]" in message
 
 
@@ -248,15 +239,15 @@ class TestWorkloads:
         return [str(each).removeprefix("NEU232: ") for each in decision.warnings if each.code == "NEU232"]
 
     def test_a_deployment_in_a_queue(self) -> None:
-        lines = self.check(workload("apps/v1", "Deployment"), "apps")
+        lines = self.check(queued_workload("apps/v1", "Deployment"), "apps")
         assert " ".join(lines).startswith("Kueue counts aws.amazon.com/neuron in queue 'training', and does not")
         assert all(len(line) <= 120 for line in lines)
 
     def test_a_job_is_counted_by_its_template(self) -> None:
-        assert self.check(workload("batch/v1", "Job"), "batch") == []
+        assert self.check(queued_workload("batch/v1", "Job"), "batch") == []
 
     def test_a_volcano_job(self) -> None:
-        manifest = workload("batch.volcano.sh/v1alpha1", "Job")
+        manifest = queued_workload("batch.volcano.sh/v1alpha1", "Job")
         template = manifest["spec"].pop("template")
         manifest["metadata"] = {"name": "w"}
         manifest["spec"] = {"schedulerName": "volcano", "queue": "gold", "tasks": [{"template": template}] * 3}
@@ -264,12 +255,12 @@ class TestWorkloads:
         assert " ".join(lines).count("Volcano counts aws.amazon.com/neuron in queue 'gold'") == 1
 
     def test_pods_that_are_not_converted(self) -> None:
-        manifest = workload("apps/v1", "Deployment")
+        manifest = queued_workload("apps/v1", "Deployment")
         manifest["spec"]["template"]["metadata"] = {"annotations": {"neuron.aws.com/convert": "off"}}
         assert self.check(manifest, "apps") == []
 
 
-def workload(version: str, kind: str) -> dict[str, Any]:
+def queued_workload(version: str, kind: str) -> dict[str, Any]:
     return {
         "apiVersion": version,
         "kind": kind,
@@ -280,4 +271,4 @@ def workload(version: str, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key", sorted(ALL_KEYS))
 def test_the_pre_filter_passes_every_key(key: str) -> None:
-    assert len(told(review(mutator(), pod(container(neuron="4"), annotations={key: "q"}, labels={key: "q"})))) == 1
+    assert len(told(reviewed(mutator(), pod(container(neuron="4"), annotations={key: "q"}, labels={key: "q"})))) == 1

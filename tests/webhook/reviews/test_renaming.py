@@ -1,6 +1,5 @@
 """Pods that share a decision: those that differ only in the names of containers, or in amounts of other resources."""
 
-import asyncio
 import copy
 import dataclasses
 import json
@@ -16,10 +15,9 @@ from conversion.patches.decision import Decision
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
 from tests.support.any_pods import CONTAINERS, built
-from tests.support.clusters import mutator, request
+from tests.support.clusters import mutator, reviewed
 from tests.support.manifests import container, pod
 from webhook.reviews import mutate
-from webhook.reviews.mutate import Mutator
 
 EFA = load(
     {
@@ -32,10 +30,6 @@ NAMES = st.one_of(
     st.sampled_from(["containers", "efa", "hints", "neuron", "a" * 63, "a" * 64, "", "A", "a.b", "e\u00e9", "1"]),
 )
 RECORD = "neuron.aws.com/converted-from"
-
-
-def review(subject: Mutator, manifest: Any) -> Decision:
-    return asyncio.run(subject.review(request(manifest)))
 
 
 def shown(decision: Decision) -> Any:
@@ -82,8 +76,8 @@ def test_the_cached_decision_equals_that_of_an_empty_cache(
         )
     other = with_names(first, containers)
     subject = mutator(policies=policies, mode=mode)
-    review(subject, first)
-    assert shown(review(subject, other)) == shown(review(mutator(policies=policies, mode=mode), other))
+    reviewed(subject, first)
+    assert shown(reviewed(subject, other)) == shown(reviewed(mutator(policies=policies, mode=mode), other))
 
 
 @pytest.mark.parametrize("annotations", [{}, {"team": "a"}], ids=["no-annotations", "own-annotations"])
@@ -92,11 +86,11 @@ def test_a_pod_with_other_names_is_not_decided_again(annotations: dict[str, str]
     first = pod(container("main", neuron="4"), container("proxy"), init=[container("setup", neuron="1")])
     if annotations:
         first["metadata"]["annotations"] = annotations
-    review(subject, first)
+    reviewed(subject, first)
     other = with_names(first, ["trainer", "envoy", "fetch"])
-    decision = review(subject, other)
+    decision = reviewed(subject, other)
     assert decided == ["main"]
-    assert review(subject, other) is decision
+    assert reviewed(subject, other) is decision
     stored = jsonpatch.apply_patch(other, list(decision.patch))["metadata"]["annotations"]
     assert stored.keys() == {*annotations, RECORD}
     assert json.loads(stored[RECORD]) == {
@@ -117,20 +111,20 @@ def test_a_pod_with_other_names_is_not_decided_again(annotations: dict[str, str]
 )
 def test_pods_that_differ_in_more_than_names_are_decided_separately(first: Any, other: Any, decided: list[str]) -> None:
     subject = mutator()
-    review(subject, first)
-    review(subject, other)
+    reviewed(subject, first)
+    reviewed(subject, other)
     assert len(decided) == 2
 
 
 def test_a_record_of_the_user_is_read_by_the_names_that_the_pod_has() -> None:
     first = pod(container("a", neuron="4"))
     stored = copy.deepcopy(first)
-    for operation in review(mutator(), first).patch:
+    for operation in reviewed(mutator(), first).patch:
         if RECORD in str(operation):
             stored["metadata"] |= {"annotations": operation["value"]}
     subject = mutator()
-    review(subject, with_names(stored, ["b"]))
-    assert review(subject, stored) == review(mutator(), stored)
+    reviewed(subject, with_names(stored, ["b"]))
+    assert reviewed(subject, stored) == reviewed(mutator(), stored)
 
 
 AMOUNTS = st.fixed_dictionaries(
@@ -153,9 +147,9 @@ def test_the_decision_for_other_amounts_equals_that_of_an_empty_cache(
     first: dict[str, Any], other: dict[str, Any]
 ) -> None:
     subject = mutator()
-    review(subject, pod({"name": "main", "resources": first}))
+    reviewed(subject, pod({"name": "main", "resources": first}))
     manifest = pod({"name": "main", "resources": other})
-    assert shown(review(subject, manifest)) == shown(review(mutator(), manifest))
+    assert shown(reviewed(subject, manifest)) == shown(reviewed(mutator(), manifest))
 
 
 def test_a_pod_with_other_cpu_and_memory_is_not_decided_again(decided: list[str]) -> None:
@@ -164,7 +158,7 @@ def test_a_pod_with_other_cpu_and_memory_is_not_decided_again(decided: list[str]
     for number, each in enumerate(pods):
         for amounts in each["resources"].values():
             amounts |= {"cpu": f"{number + 1}", "memory": f"{number + 1}Gi"}
-    one, same, more = (review(subject, pod(each)) for each in pods)
+    one, same, more = (reviewed(subject, pod(each)) for each in pods)
     assert same is one
     assert more is not one
     assert decided == ["main", "main"]

@@ -20,7 +20,7 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request
+from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
@@ -67,10 +67,6 @@ def subject(operators: Operators = XL, **options: Any) -> Mutator:
     return mutator(templates=FakeTemplates(operators=operators), policies=POLICIES, **options)
 
 
-def review(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:
-    return asyncio.run(subject.review(request(manifest, *args, **fields)))
-
-
 def patched(manifest: Any, decision: Decision) -> Any:
     return jsonpatch.apply_patch(manifest, list(decision.patch))
 
@@ -82,7 +78,7 @@ def template_of(manifest: Any) -> str:
 
 
 def test_a_pod_uses_the_template_of_the_policy() -> None:
-    decision = review(subject(), WHOLE)
+    decision = reviewed(subject(), WHOLE)
     assert decision.templates == ()
     assert template_of(patched(WHOLE, decision)) == "xl-trn2"
     assert decision.audit == {"template": "xl-trn2", "conversion-policy": "team-a"}
@@ -90,30 +86,31 @@ def test_a_pod_uses_the_template_of_the_policy() -> None:
 
 def test_other_demands_and_namespaces_get_generated_templates() -> None:
     assert (
-        template_of(patched(pod(container(neuron="4")), review(subject(), pod(container(neuron="4")))))[:7] == "neuron-"
+        template_of(patched(pod(container(neuron="4")), reviewed(subject(), pod(container(neuron="4")))))[:7]
+        == "neuron-"
     )
-    assert template_of(patched(WHOLE, review(subject(), WHOLE, namespace="team-b")))[:7] == "neuron-"
+    assert template_of(patched(WHOLE, reviewed(subject(), WHOLE, namespace="team-b")))[:7] == "neuron-"
     two = pod(container(neuron="8"), container("other", neuron="8"))
-    assert template_of(patched(two, review(subject(), two)))[:9] == "neuron-8-"
+    assert template_of(patched(two, reviewed(subject(), two)))[:9] == "neuron-8-"
 
 
 def test_an_init_container_may_use_the_same_devices() -> None:
     both = pod(container(neuron="16"), init=[container("compile", neuron="16")])
-    assert template_of(patched(both, review(subject(), both))) == "xl-trn2"
+    assert template_of(patched(both, reviewed(subject(), both))) == "xl-trn2"
 
 
 @pytest.mark.parametrize(("unconnected", "outcome"), [("Allow", Outcome.CONVERTED), ("Deny", Outcome.DENIED)])
 def test_the_template_need_not_connect_devices_where_the_policy_allows_it(unconnected: str, outcome: Outcome) -> None:
     text = POLICY.replace("devices: 16}, name: xl-trn2", "devices: 3}, name: three") + f"  unconnected: {unconnected}\n"
     store = FakeTemplates(operators={("team-a", "three"): spec(3)})
-    decision = review(mutator(templates=store, policies=load({"p.yaml": text.encode()})), pod(container(neuron="3")))
+    decision = reviewed(mutator(templates=store, policies=load({"p.yaml": text.encode()})), pod(container(neuron="3")))
     assert decision.outcome is outcome
 
 
 def test_shadow_mode_refuses_no_converted_pod_whose_template_is_missing() -> None:
-    stored = patched(WHOLE, review(subject(), WHOLE))
-    assert review(subject({}), stored).outcome is Outcome.DENIED
-    assert review(subject({}, mode="shadow"), stored).outcome is Outcome.UNCHANGED
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
+    assert reviewed(subject({}), stored).outcome is Outcome.DENIED
+    assert reviewed(subject({}, mode="shadow"), stored).outcome is Outcome.UNCHANGED
 
 
 def test_a_setting_narrows_the_demand() -> None:
@@ -125,19 +122,19 @@ def test_a_setting_narrows_the_demand() -> None:
         pod(container(neuron="1")),
         pod(container(neuron="1"), annotations={"neuron.aws.com/logical-neuron-core": "1"}),
     )
-    assert template_of(patched(plain, review(subject(operators), plain)))[:7] == "neuron-"
-    assert template_of(patched(set_to_1, review(subject(operators), set_to_1))) == "one-lnc-1"
+    assert template_of(patched(plain, reviewed(subject(operators), plain)))[:7] == "neuron-"
+    assert template_of(patched(set_to_1, reviewed(subject(operators), set_to_1))) == "one-lnc-1"
 
 
 def test_a_pod_whose_template_must_be_checked_is_not_answered_at_once() -> None:
     checked = subject({})
     assert first_step(checked.review(request(WHOLE))) is None
-    assert not review(checked, WHOLE).allowed
+    assert not reviewed(checked, WHOLE).allowed
     assert first_step(checked.review(request(WHOLE))) is None
 
 
 def test_a_missing_template_denies_the_pod() -> None:
-    decision = review(subject({("team-b", "xl-trn2"): spec()}), WHOLE)
+    decision = reviewed(subject({("team-b", "xl-trn2"): spec()}), WHOLE)
     assert (decision.outcome, decision.reason, decision.resource) == (
         "denied",
         "mapped-template",
@@ -146,22 +143,22 @@ def test_a_missing_template_denies_the_pod() -> None:
     (error,) = decision.errors
     assert error.code == "NEU120"
     assert "does not exist in namespace team-a. Another namespace has one of this name" in error.message
-    assert "Another namespace" not in review(subject({}), WHOLE).errors[0].message
+    assert "Another namespace" not in reviewed(subject({}), WHOLE).errors[0].message
 
 
 def test_a_template_that_differs_denies_the_pod_until_it_is_replaced() -> None:
     operators = {("team-a", "xl-trn2"): spec(8, constraints=[{"matchAttribute": "resource.aws.com/devicegroup8_id"}])}
     mutate = subject(operators)
     for _ in range(2):
-        (error,) = review(mutate, WHOLE).errors
+        (error,) = reviewed(mutate, WHOLE).errors
         assert error.code == "NEU121"
         assert "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices" in error.message
     operators["team-a", "xl-trn2"] = spec()
-    assert review(mutate, WHOLE).allowed
+    assert reviewed(mutate, WHOLE).allowed
 
 
 def test_shadow_mode_reports_the_refusal_and_admits() -> None:
-    decision = review(subject({}, mode="shadow"), WHOLE)
+    decision = reviewed(subject({}, mode="shadow"), WHOLE)
     assert (decision.outcome, decision.patch) == ("shadowed", ())
     assert [each.code for each in decision.warnings] == ["NEU208", "NEU120"]
 
@@ -172,17 +169,17 @@ def unavailable() -> TemplateUnavailableError:
 
 def test_an_api_server_that_does_not_answer_follows_the_setting() -> None:
     refusing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES)
-    assert (review(refusing, WHOLE).status_code, review(refusing, WHOLE).reason) == (503, "template-unavailable")
+    assert (reviewed(refusing, WHOLE).status_code, reviewed(refusing, WHOLE).reason) == (503, "template-unavailable")
     admitting = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, on_template_failure="admit")
-    assert [each.code for each in review(admitting, WHOLE).warnings] == ["NEU210"]
+    assert [each.code for each in reviewed(admitting, WHOLE).warnings] == ["NEU210"]
     locked = load({"p.yaml": POLICY.replace("  order: 10", "  order: 10\n  mode: convert\n  locked: true").encode()})
     denying = mutator(templates=FakeTemplates(unavailable()), policies=locked, on_template_failure="admit")
     for manifest in (WHOLE, pod(container(neuron="4"))):
-        assert (review(denying, manifest).outcome, review(denying, manifest).status_code) == (Outcome.DENIED, 503)
-    again = patched(WHOLE, review(mutator(templates=FakeTemplates(operators=XL), policies=locked), WHOLE))
-    assert review(denying, again).outcome is Outcome.DENIED
+        assert (reviewed(denying, manifest).outcome, reviewed(denying, manifest).status_code) == (Outcome.DENIED, 503)
+    again = patched(WHOLE, reviewed(mutator(templates=FakeTemplates(operators=XL), policies=locked), WHOLE))
+    assert reviewed(denying, again).outcome is Outcome.DENIED
     shadowing = mutator(templates=FakeTemplates(unavailable()), policies=POLICIES, mode="shadow")
-    assert [each.code for each in review(shadowing, WHOLE).warnings] == ["NEU208", "NEU302"]
+    assert [each.code for each in reviewed(shadowing, WHOLE).warnings] == ["NEU208", "NEU302"]
 
 
 def test_a_template_that_cannot_be_read_is_a_difference() -> None:
@@ -191,15 +188,15 @@ def test_a_template_that_cannot_be_read_is_a_difference() -> None:
             found = await super().read(namespace, name)
             return type(found)()
 
-    (error,) = review(mutator(templates=Unreadable(), policies=POLICIES), WHOLE).errors
+    (error,) = reviewed(mutator(templates=Unreadable(), policies=POLICIES), WHOLE).errors
     assert error.message.endswith("does not serve this pod: it cannot be read.")
 
 
 def test_templates_are_not_checked_without_a_cluster() -> None:
     backend, options = StandaloneBackend(), trainium()
     checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
-    steer = PolicySteer(POLICIES, backend.view)
-    decision = review(
+    steer = PolicySteer(POLICIES, backend.view, lambda: 0.0)
+    decision = reviewed(
         Mutator(options, POLICIES.catalogue, backend.view, backend.templates, steer, checks=checks), WHOLE
     )
     assert decision.patch
@@ -208,32 +205,32 @@ def test_templates_are_not_checked_without_a_cluster() -> None:
 
 def test_a_template_that_a_policy_carries_is_made() -> None:
     eight, templates = pod(container(neuron="8")), FakeTemplates()
-    decision = review(mutator(templates=templates, policies=POLICIES), eight)
+    decision = reviewed(mutator(templates=templates, policies=POLICIES), eight)
     assert template_of(patched(eight, decision)) == "eight"
     (made,) = templates.made.values()
     assert made.manifest("team-a")["metadata"]["labels"] == {"team": "a", "app.kubernetes.io/managed-by": "neuron-dra"}
 
 
 def test_applying_again_changes_nothing_with_the_policy_or_without() -> None:
-    stored = patched(WHOLE, review(subject(), WHOLE))
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
     for mutate in (subject(), mutator(FakeCluster())):
-        assert patched(WHOLE, review(mutate, WHOLE, "UPDATE", stored)) == stored
+        assert patched(WHOLE, reviewed(mutate, WHOLE, "UPDATE", stored)) == stored
         again = copy.deepcopy(stored)
         again["spec"]["containers"][0]["resources"]["limits"] = {"aws.amazon.com/neuron": "16"}
-        assert patched(again, review(mutate, again, "UPDATE", stored)) == stored
+        assert patched(again, reviewed(mutate, again, "UPDATE", stored)) == stored
         changed = pod(container(neuron="8"))
-        assert [each.code for each in review(mutate, changed, "UPDATE", stored).errors] == ["NEU115"]
+        assert [each.code for each in reviewed(mutate, changed, "UPDATE", stored).errors] == ["NEU115"]
 
 
 def test_a_pod_from_a_backup_is_checked_again() -> None:
-    stored = patched(WHOLE, review(subject(), WHOLE))
-    assert review(subject(), stored).reason == "already-converted"
-    assert [each.code for each in review(subject({}), stored).errors] == ["NEU120"]
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
+    assert reviewed(subject(), stored).reason == "already-converted"
+    assert [each.code for each in reviewed(subject({}), stored).errors] == ["NEU120"]
 
 
 def test_a_pod_from_a_backup_gets_a_generated_template_without_its_policy() -> None:
-    stored = patched(WHOLE, review(subject(), WHOLE))
-    decision = review(mutator(), stored)
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
+    decision = reviewed(mutator(), stored)
     assert decision.outcome == "restored"
     again = patched(stored, decision)
     assert template_of(again) == decision.templates[0].name
@@ -241,14 +238,14 @@ def test_a_pod_from_a_backup_gets_a_generated_template_without_its_policy() -> N
 
 
 def test_a_record_may_not_name_a_template_that_the_pod_does_not_use() -> None:
-    stored = patched(WHOLE, review(subject(), WHOLE))
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
     stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "larger"
     assert claimed(pods.view(stored)) is None
 
 
 def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
     own = pod(container(neuron="16"), resourceClaims=[{"name": "neuron", "resourceClaimTemplateName": "xl-trn2"}])
-    stored = patched(own, review(subject(), own))
+    stored = patched(own, reviewed(subject(), own))
     conversion = claimed(pods.view(stored))
     assert conversion is not None
     assert (conversion.claim, conversion.template) == ("neuron-dra", "xl-trn2")
@@ -256,7 +253,7 @@ def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
 
 def test_a_template_of_an_operator_verifies_no_record() -> None:
     """Its selectors may admit whole nodes, so policies count the claim itself."""
-    stored = patched(WHOLE, review(subject(), WHOLE))
+    stored = patched(WHOLE, reviewed(subject(), WHOLE))
     assert verify(stored, lambda _: spec(1), Sources.of("neuron.aws.com", POLICIES)) is None
 
 
@@ -266,7 +263,7 @@ def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
 
 
 def validated(manifest: Any, cluster: FakeClaims, policies: PolicySet = POLICIES, **fields: Any) -> Decision:
-    steer = PolicySteer(policies, cluster).of_template
+    steer = PolicySteer(policies, cluster, lambda: 0.0).of_template
     return asyncio.run(Validator(trainium(), policies.catalogue, cluster, steer).review(request(manifest, **fields)))
 
 
@@ -305,7 +302,7 @@ spec: {order: 10, match: {namespaces: [team-a]}, logicalNeuronCore: 1}
 def test_in_a_dry_run_the_template_is_computed(policies: PolicySet, annotations: dict[str, str], padding: int) -> None:
     namespaces = {"team-a": NamespaceFacts(tuple(annotations.items()))}
     manifest = pod(container(neuron="4"), annotations={"x": "x" * padding})
-    stored = patched(manifest, review(mutator(FakeCluster(namespaces=namespaces), policies=policies), manifest))
+    stored = patched(manifest, reviewed(mutator(FakeCluster(namespaces=namespaces), policies=policies), manifest))
     cluster = FakeClaims(namespaces=namespaces, objects=set())
     assert validated(stored, cluster, policies) == Decision(Outcome.UNCHANGED, "valid")
     assert cluster.asked == []

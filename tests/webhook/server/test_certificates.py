@@ -45,12 +45,6 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(POD_UID, "uid-1")
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi().serve() as api:
-        yield api
-
-
 @contextlib.asynccontextmanager
 async def kept(api: FakeApi, settings: WebhookSettings = SETTINGS, **options: Any) -> AsyncIterator[Certificates]:
     async def load() -> Configuration:

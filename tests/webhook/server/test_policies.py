@@ -53,7 +53,7 @@ def conversion(spec: str, name: str = "p", order: int = 1) -> str:
     return CONVERSION % (name, order) + "".join(f"  {line}\n" for line in spec.splitlines())
 
 
-def pod(devices: str = "4", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+def neuron_pod(devices: str = "4", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     container = {"name": "main", "resources": {"limits": {"aws.amazon.com/neuron": devices}}}
     metadata = {"name": "train", "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
@@ -94,20 +94,20 @@ CONVERT = {"neuron.aws.com/convert": "convert"}
     ],
 )
 def test_the_mode_of_a_policy(spec: str, annotations: dict[str, str], outcome: str, reason: str) -> None:
-    decision = Bench(conversion(spec)).mutate(pod(annotations=annotations))
+    decision = Bench(conversion(spec)).mutate(neuron_pod(annotations=annotations))
     assert (decision.outcome.value, decision.reason) == (outcome, reason)
 
 
 def test_the_first_match_wins() -> None:
     texts = [conversion("mode: 'off'", "b", 2), conversion("mode: shadow\nmatch: {namespaces: [a]}", "a", 1)]
     bench = Bench(*texts)
-    assert bench.mutate(pod(), "a").outcome.value == "shadowed"
-    assert bench.mutate(pod(), "b").reason == "mode-off-by-policy"
+    assert bench.mutate(neuron_pod(), "a").outcome.value == "shadowed"
+    assert bench.mutate(neuron_pod(), "b").reason == "mode-off-by-policy"
 
 
 def test_a_policy_chooses_families_class_and_logical_neuron_core() -> None:
     bench = Bench(conversion("families: [trn2]\ndeviceClass: neuron.example\nlogicalNeuronCore: 1"))
-    decision = bench.mutate(pod())
+    decision = bench.mutate(neuron_pod())
     assert decision.audit["conversion-policy"] == "p"
     for word in ("neuron.example", "trn2.48xlarge", '"logicalNeuronCore": 1'):
         assert word in bench.template
@@ -116,7 +116,7 @@ def test_a_policy_chooses_families_class_and_logical_neuron_core() -> None:
 
 def test_an_annotation_overrides_the_default_of_the_policy() -> None:
     bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
-    bench.mutate(pod(annotations={"neuron.aws.com/logical-neuron-core": "2"}))
+    bench.mutate(neuron_pod(annotations={"neuron.aws.com/logical-neuron-core": "2"}))
     assert '"logicalNeuronCore": 2' in bench.template
 
 
@@ -125,17 +125,17 @@ LNC = "neuron.aws.com/logical-neuron-core"
 
 def test_the_logical_neuron_core_of_a_locked_policy_overrides_an_annotation() -> None:
     bench = Bench(conversion("mode: convert\nlocked: true\nfamilies: [trn2]\nlogicalNeuronCore: 1"))
-    [told] = bench.mutate(pod(annotations={LNC: "2"})).warnings
+    [told] = bench.mutate(neuron_pod(annotations={LNC: "2"})).warnings
     assert (told.code, told.path, told.value) == ("NEU214", f"metadata.annotations[{LNC}]", "2")
     assert "locked to logical NeuronCore 1: the pod's annotation" in told.message
     assert '"logicalNeuronCore": 1' in bench.template
-    assert bench.mutate(pod(annotations={LNC: "1"})).warnings == ()
+    assert bench.mutate(neuron_pod(annotations={LNC: "1"})).warnings == ()
 
 
 def test_an_unsupported_locked_logical_neuron_core_names_the_policy() -> None:
     trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
     bench = Bench(conversion("mode: convert\nlocked: true\nlogicalNeuronCore: 2"))
-    (finding,) = bench.mutate(pod(annotations={LNC: "1"}, nodeSelector=trn1)).errors
+    (finding,) = bench.mutate(neuron_pod(annotations={LNC: "1"}, nodeSelector=trn1)).errors
     assert (finding.code, finding.path) == ("NEU111", "spec")
     assert "It is required by policy 'p': select a trn2" in finding.fix
 
@@ -164,7 +164,7 @@ def test_pods_that_are_bound_to_a_node_do_not_bypass_a_locked_policy(
     spec: str, annotations: dict[str, str], node: str, user: str | None, outcome: str, large: bool
 ) -> None:
     more = {"x": "x" * 100_000} if large else {}
-    body = pod(annotations={**annotations, **more}, **({"nodeName": node} if node else {}))
+    body = neuron_pod(annotations={**annotations, **more}, **({"nodeName": node} if node else {}))
     sent = review(object=body, namespace="default")
     if user is not None:
         sent["request"]["userInfo"] = {"username": user, "groups": ["system:authenticated"]}
@@ -179,7 +179,7 @@ def test_the_decision_for_a_kubelet_is_not_cached_for_other_users() -> None:
     bench = Bench(conversion("mode: convert\nlocked: true"))
     outcomes = []
     for user in ("system:node:n1", "tenant", "system:node:n1"):
-        sent = review(object=pod(annotations=MIRROR, nodeName="n1"), namespace="default")
+        sent = review(object=neuron_pod(annotations=MIRROR, nodeName="n1"), namespace="default")
         sent["request"]["userInfo"] = {"username": user}
         decision = asyncio.run(bench.mutator.review(reviews.decode(json.dumps(sent).encode())))
         outcomes.append(decision.outcome.value)
@@ -189,18 +189,18 @@ def test_the_decision_for_a_kubelet_is_not_cached_for_other_users() -> None:
 def test_an_unsupported_default_names_the_policy() -> None:
     trn1 = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
     bench = Bench(conversion("logicalNeuronCore: 2"))
-    (finding,) = bench.mutate(pod(nodeSelector=trn1)).errors
+    (finding,) = bench.mutate(neuron_pod(nodeSelector=trn1)).errors
     assert (finding.code, finding.path) == ("NEU111", "spec")
     assert "It is the default of policy 'p'" in finding.fix
     own = {"neuron.aws.com/logical-neuron-core": "2"}
-    (finding,) = bench.mutate(pod(annotations=own, nodeSelector=trn1)).errors
+    (finding,) = bench.mutate(neuron_pod(annotations=own, nodeSelector=trn1)).errors
     assert finding.path == "metadata.annotations[neuron.aws.com/logical-neuron-core]"
     assert "policy" not in finding.fix
 
 
 def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
     decision = Bench(conversion("families: [trn2]")).mutate(
-        pod(annotations={"neuron.aws.com/instance-type": "trn1.32xlarge"})
+        neuron_pod(annotations={"neuron.aws.com/instance-type": "trn1.32xlarge"})
     )
     (finding,) = decision.errors
     assert str(finding) == (
@@ -210,16 +210,16 @@ def test_a_pod_cannot_choose_a_family_that_its_policy_does_not_allow() -> None:
 
 
 def test_a_policy_file_adds_an_instance_type() -> None:
-    wanted = pod("6", {"neuron.aws.com/instance-type": "trn9.48xlarge"})
+    wanted = neuron_pod("6", {"neuron.aws.com/instance-type": "trn9.48xlarge"})
     assert Bench().mutate(wanted).reason == "unknown-type"
     assert Bench(CATALOG).mutate(wanted).outcome.value == "converted"
 
 
 def test_decisions_are_not_shared_by_pods_of_different_policies() -> None:
     bench = Bench(conversion("mode: 'off'\nmatch: {objectSelector: {matchLabels: {skip: a}}}"))
-    skipped = pod()
+    skipped = neuron_pod()
     skipped["metadata"]["labels"] = {"skip": "a"}
-    assert [bench.mutate(each).outcome.value for each in (pod(), skipped, pod())] == [
+    assert [bench.mutate(each).outcome.value for each in (neuron_pod(), skipped, neuron_pod())] == [
         "converted",
         "unchanged",
         "converted",
@@ -228,14 +228,14 @@ def test_decisions_are_not_shared_by_pods_of_different_policies() -> None:
 
 def test_a_new_policy_set_clears_the_cached_decisions() -> None:
     bench = Bench()
-    assert bench.mutate(pod()).outcome.value == "converted"
+    assert bench.mutate(neuron_pod()).outcome.value == "converted"
     bench.store.current = load({"a": conversion("mode: 'off'").encode()})
-    assert bench.mutate(pod()).outcome.value == "unchanged"
+    assert bench.mutate(neuron_pod()).outcome.value == "unchanged"
 
 
 def test_conversion_with_a_policy_changes_nothing_the_second_time() -> None:
     bench = Bench(conversion("families: [trn2]\nlogicalNeuronCore: 1"))
-    body = pod()
+    body = neuron_pod()
     once = _patched(body, bench.mutate(body))
     assert bench.mutate(once).patch == ()
 
@@ -267,7 +267,7 @@ def server(folder: Path) -> Iterator[Process]:
 
 
 def _denied(client: Client) -> str:
-    answer = client.review(review(object=pod("16")), "/validate").response
+    answer = client.review(review(object=neuron_pod("16")), "/validate").response
     return "" if answer["allowed"] else str(answer["status"]["message"])
 
 
@@ -341,11 +341,11 @@ def test_a_policy_with_mode_shadow_warns_and_changes_nothing(server: Process, fo
     with Client(url, folder.parent / ".neuron-dra/tls/ca.crt") as client:
 
         def shadowed() -> bool:
-            return "patch" not in client.review(review(object=pod())).response
+            return "patch" not in client.review(review(object=neuron_pod())).response
 
-        assert base64.b64decode(client.review(review(object=pod())).response["patch"])
+        assert base64.b64decode(client.review(review(object=neuron_pod())).response["patch"])
         eventually(shadowed, "the policy counts")
-        answer = client.review(review(object=pod())).response
+        answer = client.review(review(object=neuron_pod())).response
     assert answer["warnings"][0].startswith("NEU208: shadow mode: this pod would be converted, with template neuron-")
     assert answer["auditAnnotations"]["shadow"] == "converted"
 

@@ -5,14 +5,10 @@ import asyncio
 import pytest
 
 from cluster.store import Store
-from conversion.claims.templates import Template
 from conversion.facts import NO_FACTS, ClusterView
 from conversion.ports import TemplateStore
+from tests.support.generated import template
 from webhook.server.standalone import MemoryTemplates, StandaloneBackend
-
-
-def template(count: int) -> Template:
-    return Template.make(f"{count}", {"spec": {"devices": {"requests": [{"name": "n0", "exactly": {"count": count}}]}}})
 
 
 def test_the_standalone_view_has_no_facts() -> None:

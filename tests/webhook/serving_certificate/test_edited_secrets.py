@@ -16,7 +16,6 @@ from tests.support.fake_api import FakeApi, eventually
 from tests.webhook.server.test_certificates import (
     MUTATING,
     SETTINGS,
-    api,
     bundles,
     configuration,
     data,
@@ -27,7 +26,7 @@ from tests.webhook.server.test_certificates import (
 )
 from webhook.server.certificates import Certificates, rules
 
-__all__ = ["api", "pod"]
+__all__ = ["pod"]
 
 pytestmark = pytest.mark.anyio
 
@@ -145,7 +144,7 @@ async def test_an_added_foreign_ca_breaks_nothing(api: FakeApi) -> None:
         assert certificates.problems() == []
 
 
-def named(api: FakeApi) -> set[str]:
+def hosts_in_secret(api: FakeApi) -> set[str]:
     leaf = material.read(data(api)).leaf
     return set(material.hosts(leaf.certificate)) if leaf else set()
 
@@ -154,7 +153,7 @@ async def test_replicas_with_different_hosts_agree_on_one_certificate(api: FakeA
     hosts = ("10.0.0.1", "10.0.0.2")
     one, two = (msgspec.structs.replace(SETTINGS, host=host) for host in hosts)
     async with kept(api, one) as first, kept(api, two) as second:
-        await eventually(lambda: set(hosts) <= named(api))
+        await eventually(lambda: set(hosts) <= hosts_in_secret(api))
         await eventually(lambda: first.live.digest == second.live.digest)
         assert (
             rotation.advance(data(api), now=first.now(), rules=rules(one), confirmed=rotation.Confirmed()).data is None

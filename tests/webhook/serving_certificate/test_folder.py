@@ -48,7 +48,7 @@ def swap(mount: Path) -> None:
     (mount / "..tmp").rename(mount / "..data")
 
 
-def opened(mount: Path) -> tuple[CertificateFolder, LiveCertificate]:
+def opened_folder(mount: Path) -> tuple[CertificateFolder, LiveCertificate]:
     live = LiveCertificate(server.bare_context("1.3"))
     return CertificateFolder(mount, live), live
 
@@ -68,7 +68,7 @@ async def looked(folder: CertificateFolder, looks: int = 1) -> None:
 
 
 async def test_a_swapped_mount_is_served_without_a_restart(mount: Path) -> None:
-    folder, live = opened(mount)
+    folder, live = opened_folder(mount)
     calls: list[str] = []
     folder.on_change(lambda: calls.append("changed"))
     before, bundle = live.digest, folder.bundle
@@ -83,7 +83,7 @@ async def test_a_swapped_mount_is_served_without_a_restart(mount: Path) -> None:
 
 async def test_an_incomplete_change_keeps_the_served_certificate(tmp_path: Path) -> None:
     directory, other = version(tmp_path / "tls"), version(tmp_path / "other")
-    folder, live = opened(directory)
+    folder, live = opened_folder(directory)
     before = live.digest
     (directory / "tls.crt").write_bytes((other / "tls.crt").read_bytes())
     await looked(folder, 3)
@@ -94,7 +94,7 @@ async def test_an_incomplete_change_keeps_the_served_certificate(tmp_path: Path)
     assert (folder.problem, live.digest != before) == ("", True)
 
 
-def write(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
+def write_certificates(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
     """Writes files as others would, valid or not; returns the certificate."""
     ca = material.make_authority("theirs", now=now, lifetime=dt.timedelta(days=9))
     pair = material.issue_serving(ca, "theirs", hosts, now=now, lifetime=dt.timedelta(days=3))
@@ -116,24 +116,24 @@ def write(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> bytes:
 async def test_a_pair_that_clients_refuse_does_not_replace_one_that_they_accept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, hosts: Sequence[str], why: str
 ) -> None:
-    folder, live = opened(version(tmp_path))
+    folder, live = opened_folder(version(tmp_path))
     before, bundle = live.digest, folder.bundle
-    write(tmp_path, hosts, now=NOW + dt.timedelta(days=days))
+    write_certificates(tmp_path, hosts, now=NOW + dt.timedelta(days=days))
     await looked(folder, looks=5)
     assert (live.digest, folder.bundle) == (before, bundle)
     assert folder.problem.startswith(f"the certificate in {tmp_path} is not served: {why}")
     assert caplog.text.count("is not served") == 1
     assert live.reloads["failure"] == 1
-    write(tmp_path, material.LOCAL_HOSTS, now=NOW)
+    write_certificates(tmp_path, material.LOCAL_HOSTS, now=NOW)
     await looked(folder)
     assert (folder.problem, live.digest != before) == ("", True)
 
 
 async def test_an_expired_certificate_may_be_replaced_by_any_other(tmp_path: Path) -> None:
-    write(tmp_path, material.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
-    folder, live = opened(tmp_path)
+    write_certificates(tmp_path, material.LOCAL_HOSTS, now=NOW - dt.timedelta(days=10))
+    folder, live = opened_folder(tmp_path)
     before = live.digest
-    write(tmp_path, ["another.example"], now=NOW)
+    write_certificates(tmp_path, ["another.example"], now=NOW)
     await looked(folder)
     assert live.digest != before
     assert not live.fault(NOW)
@@ -142,7 +142,7 @@ async def test_an_expired_certificate_may_be_replaced_by_any_other(tmp_path: Pat
 @pytest.mark.parametrize("name", ["tls.key", "tls.crt", "ca.crt"])
 @pytest.mark.parametrize("kind", ["fifo", "device", "huge"])
 async def test_a_special_file_does_not_block(tmp_path: Path, name: str, kind: str) -> None:
-    folder, live = opened(version(tmp_path))
+    folder, live = opened_folder(version(tmp_path))
     before, bundle = live.digest, folder.bundle
     path = tmp_path / name
     path.unlink()
@@ -159,11 +159,11 @@ async def test_a_special_file_does_not_block(tmp_path: Path, name: str, kind: st
     assert folder.problem == ("" if name == "ca.crt" else f"{path} cannot be read: {said}")
     if name != "ca.crt":
         with pytest.raises(CertificateFilesError, match=said):
-            opened(tmp_path)
+            opened_folder(tmp_path)
 
 
 async def test_a_deleted_file_is_reported_and_the_certificate_stays(mount: Path) -> None:
-    folder, live = opened(mount)
+    folder, live = opened_folder(mount)
     (mount / "..v1" / "tls.key").unlink()
     await looked(folder)
     assert folder.problem == f"{mount}/tls.key cannot be read: No such file or directory"
@@ -171,7 +171,7 @@ async def test_a_deleted_file_is_reported_and_the_certificate_stays(mount: Path)
 
 
 async def test_a_deleted_ca_file_keeps_the_bundle(mount: Path) -> None:
-    folder, _ = opened(mount)
+    folder, _ = opened_folder(mount)
     bundle = folder.bundle
     (mount / "..v1" / "ca.crt").unlink()
     await looked(folder)
@@ -180,7 +180,7 @@ async def test_a_deleted_ca_file_keeps_the_bundle(mount: Path) -> None:
 
 async def test_the_ca_of_a_certificate_that_is_not_served_is_not_injected(tmp_path: Path) -> None:
     directory, other = version(tmp_path / "tls"), version(tmp_path / "other")
-    folder, live = opened(directory)
+    folder, live = opened_folder(directory)
     bundle = folder.bundle
     for name in ("ca.crt", "tls.crt"):
         (directory / name).write_bytes((other / name).read_bytes())
@@ -195,7 +195,7 @@ async def test_the_ca_of_a_certificate_that_is_not_served_is_not_injected(tmp_pa
 
 def test_files_that_cannot_be_served_are_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(CertificateFilesError, match=r"has no tls\.crt and no tls\.key"):
-        opened(tmp_path)
+        opened_folder(tmp_path)
 
 
 async def started(api: FakeApi, mount: Path, **settings: Any) -> tuple[Certificates, Any]:
