@@ -371,8 +371,8 @@ CODES: Final = {
         "Nothing while another run is free. The message names the instance type, the version or the number of devices "
         "with which all are tried.",
         "4 of the 12 runs of 8 devices on inf2.48xlarge are not tried, from device 8, 9, 10 or 11: the pod waits if no "
-        "other run is free. All are tried with the annotation neuron.aws.com/instance-type: inf2.48xlarge, or for 6 "
-        "devices. `neuron-dra explain` shows which devices are free.",
+        "other run is free. All are tried with the annotation neuron.aws.com/instance-type: inf2.48xlarge. "
+        "`neuron-dra explain` shows which devices are free.",
     ),
     "NEU220": FindingCode(
         "An object with Neuron limits was left as it is",

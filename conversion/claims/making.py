@@ -435,15 +435,18 @@ def _with_all_tried(ask: Ask, entry: InstanceType, types: tuple[InstanceType, ..
 
     def tries_all(entries: Sequence[InstanceType], amount: int = ask.amount) -> bool:
         asks = [_nameless(ask.role, ask.resource, amount, 0)]
-        servings = [answer for each in entries if isinstance(answer := serve(each, asks, config), Serving)]
-        planned = (
-            (plan_in_halves(servings, config) or plan(servings, config)) if len(servings) == len(entries) else None
-        )
+        answers = [serve(each, asks, config) for each in entries]
+        servings = [answer for answer in answers if isinstance(answer, Serving)]
+        if len(servings) < len(entries):
+            return False
+        servings, left_out = _same_requests(servings, asks, config, unconnected=False)
+        planned = None if left_out else plan_in_halves(servings, config) or plan(servings, config)
         return isinstance(planned, Plan) and not any(True for _ in _left_untried(asks, planned.merged))
 
-    found = []
     if len(types) > 1 and tries_all([entry]):
-        found.append(f"with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}")
+        # One type is planned at a fraction of what all of them take: no other way is looked for.
+        return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
+    found = []
     if any(each.may_try_orders for each in types):
         later = [dataclasses.replace(each, tries_orders=False) for each in types]
         found += ["from Kubernetes 1.36 on"] if tries_all(later) else []

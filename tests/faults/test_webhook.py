@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.attacks import arsenal
-from tests.attacks.victims import MEMORY_LIMIT, PATIENT, POD, Fortress, Victim
+from tests.attacks.victims import MEMORY_LIMIT, POD, Fortress, Victim
 from tests.support.faults import Attempts, Outcome
 from tests.support.serving import Reply, eventually, review
 from tests.support.timing import assert_below
@@ -212,7 +212,7 @@ def test_a_policy_that_loops(server: Victim, full: bool, report_fault: Report) -
     """It costs the cube of the number of containers; the cost limit ends its evaluation."""
     body = looping(400)
     with disturbed(server, "a policy that loops", report_fault), concurrent.futures.ThreadPoolExecutor(4) as pool:
-        replies = list(pool.map(lambda _: server.attack("/validate", body, PATIENT), range(40 if full else 4)))
+        replies = list(pool.map(lambda _: server.attack("/validate", body), range(40 if full else 4)))
     for reply, seconds in replies:
         assert reply is not None
         assert reply.status == 200
