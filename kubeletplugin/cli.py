@@ -15,6 +15,7 @@ import click
 from kubeletplugin.settings import DriverSettings, declarations, load
 from neuron import names
 from runtime import console, logs
+from runtime.listening import on_signals
 from runtime.settings import Declaration
 from runtime.startup import COULD_NOT_START, StartupError, not_installed, uncollected
 
@@ -67,10 +68,8 @@ async def _run(settings: DriverSettings) -> None:
         raise StartupError(not_installed(error, "kubelet-plugin")) from error
 
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await app.run(settings, stop)
+    with on_signals(stop.set):
+        await app.run(settings, stop)
 
 
 @click.pass_context

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,27 +35,23 @@ _MOST_NODES: Final = 1000
 
 def _spare(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for value in values:
-        kind, number = _number(value)
-        if number < 1:
-            raise click.BadParameter(f"{value[:100]!r} is not TYPE=N, such as trn2.48xlarge=1, with N from 1 to 1000")
+    for kind, number in _numbers(values, "TYPE=N, such as trn2.48xlarge=1", 1):
         found[kind] = found.get(kind, 0) + number
     return found
 
 
 def _pool(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    found = dict(map(_number, values))
+    return dict(_numbers(values, "NAME=N, such as neuron-pool=4", 0))
+
+
+def _numbers(values: Iterable[str], form: str, least: int) -> Iterator[tuple[str, int]]:
+    """Names with their numbers of nodes."""
     for value in values:
-        if _number(value)[1] < 0:
-            raise click.BadParameter(f"{value[:100]!r} is not NAME=N, such as neuron-pool=4, with N from 0 to 1000")
-    return found
-
-
-def _number(value: str) -> tuple[str, int]:
-    """A name and the number of nodes after it; -1 if that is none."""
-    name, _, count = value.rpartition("=")
-    number = int(count) if name and count.isascii() and count.isdecimal() and len(count) < 6 else -1
-    return name, number if number <= _MOST_NODES else -1
+        name, _, count = value.rpartition("=")
+        number = int(count) if name and count.isascii() and count.isdecimal() and len(count) < 6 else -1
+        if not least <= number <= _MOST_NODES:
+            raise click.BadParameter(f"{value[:100]!r} is not {form}, with N from {least} to {_MOST_NODES}")
+        yield name, number
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:

@@ -303,7 +303,7 @@ class _Placer:
                     for device in mapped.devices
                     if device.taints
                 ]
-                return dataclasses.replace(blocked, detail=_listed(sick))
+                return dataclasses.replace(blocked, detail=few(sick, _MOST_HOLDERS))
         return blocked
 
 
@@ -313,7 +313,8 @@ def _holders(mapped: NodeMap) -> str:
     for device in mapped.devices:
         for name in {_holder(each) for each in device.holders}:
             counts[name] += 1
-    return f"held by {_listed([f'{name} ({count})' for name, count in counts.most_common()])}" if counts else ""
+    held = [f"{name} ({count})" for name, count in counts.most_common()]
+    return f"held by {few(held, _MOST_HOLDERS)}" if held else ""
 
 
 def _holder(holding: HeldDevice) -> str:
@@ -321,8 +322,3 @@ def _holder(holding: HeldDevice) -> str:
         return f"claim {named(holding.name)}"
     more = f" and {len(holding.pods) - 1} more" if len(holding.pods) > 1 else ""
     return f"{named(f'{holding.namespace}/{holding.pods[0]}')}{more}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    more = len(texts) - _MOST_HOLDERS
-    return ", ".join(texts[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")

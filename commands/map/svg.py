@@ -6,10 +6,11 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
-from commands.map import drawing
 from commands.map.drawing import (
+    DRAWING,
     MANY,
     MARKS,
+    VARIABLES,
     WORDS,
     Geometry,
     LegendEntry,
@@ -38,8 +39,8 @@ _WIDEST: Final = 64
 """Letters of a text line; a longer one is cut."""
 
 _STYLE: Final = (
-    drawing.VARIABLES + "text{font:13px system-ui,sans-serif;fill:var(--ink)}.name{font-weight:600;font-size:16px}"
-    ".faint{fill:var(--faint)}.paper{fill:var(--paper)}" + drawing.DRAWING
+    VARIABLES + "text{font:13px system-ui,sans-serif;fill:var(--ink)}.name{font-weight:600;font-size:16px}"
+    ".faint{fill:var(--faint)}.paper{fill:var(--paper)}" + DRAWING
 )
 
 

@@ -29,6 +29,7 @@ from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
 from neuron.hardware.instances import InstanceType
+from runtime.text import counted
 
 _MOST_NAMED: Final = 3
 """Instance types that a message names."""
@@ -117,14 +118,15 @@ class _Made:
 
     Attributes:
         left_out: names of the types that would distribute the devices differently.
+        untried: NEU219, with the position of its container instead of the path.
         warns: whether there are warnings.
     """
 
     claim: Claim
     servings: Sequence[Serving]
-    merged: Merged
     left_out: tuple[str, ...]
-    warns: bool
+    untried: tuple[tuple[int, Finding], ...]
+    warns: bool = False
 
     def warned(self, asks: Sequence[Ask], config: DeviceConfig) -> Claim:
         """The claim with the warnings for these containers."""
@@ -136,7 +138,7 @@ class _Made:
             *_waste(asks, self.servings, config),
             *_collectives(asks, self.servings),
             *_unconnected(asks, self.servings),
-            *_untried(asks, self.merged, config),
+            *(dataclasses.replace(each, path=asks[index].resource_path) for index, each in self.untried),
             *_left_out(self.left_out),
         )
 
@@ -242,7 +244,7 @@ def _make(
         ),
         sets_lnc=servings[0].sets_lnc,
     )
-    made = _Made(claim, servings, merged, left_out, warns=False)
+    made = _Made(claim, servings, left_out, tuple(_untried(asks, merged, config)))
     return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
 
 
@@ -365,7 +367,7 @@ def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfi
             who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
             cores = serving.cores(index, config.lnc)
             message = (
-                f"{who} asked for {_counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
+                f"{who} asked for {counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
             )
             if len(members) > 1:
                 message = message.replace(" and gets ", " together and get ")
@@ -379,7 +381,7 @@ def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[F
     for ask in asks if name is not None else ():
         if ask.in_cores and ask.amount and ask.amount not in _COLLECTIVE_CORES and ask.amount % _COLLECTIVE_CORES[-1]:
             message = (
-                f"{ask.container} asks for {_counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
+                f"{ask.container} asks for {counted(ask.amount, 'core')}, and the runtime's collectives on {name}"
                 f" serve {', '.join(map(str, _COLLECTIVE_CORES[:-1]))} or a multiple of {_COLLECTIVE_CORES[-1]}."
             )
             fix = f"Models without collectives run. Otherwise request {nearest(ask.amount, _COLLECTIVE_CORES)}."
@@ -390,8 +392,8 @@ def _gets(serving: Serving, index: int, cores: int) -> str:
     """The devices of a container, such as `2 devices on inf2.48xlarge (4 cores)`."""
     use, layout = serving.layout.uses[index], serving.layout
     if not any(identity in layout.shares for identity in use):
-        return f"{_counted(layout.size(use), 'device')} on {serving.entry.name} ({_counted(cores, 'core')})"
-    return f"{_counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
+        return f"{counted(layout.size(use), 'device')} on {serving.entry.name} ({counted(cores, 'core')})"
+    return f"{counted(cores, 'core')} on {serving.entry.name}, which gives 1, 2, 4 or more cores of one device"
 
 
 def _is_loose(serving: Serving, index: int) -> bool:
@@ -414,23 +416,26 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
     return findings
 
 
-def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Iterator[Finding]:
-    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most."""
-    for ask, entry, where, untried, kind in _left_untried(asks, merged):
+def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Iterator[tuple[int, Finding]]:
+    """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most.
+
+    What would work is planned for pods of which one container asks for devices.
+    """
+    alone = sum(1 for each in asks if each.amount) == 1 and not config.efa
+    types = [serving.entry for serving in merged.servings]
+    for index, entry, where, untried, kind in _left_untried(merged):
         *first, last = map(str, untried)
         starts = f"{', '.join(first)} or {last}" if first else last
         verb = "is" if len(untried) == 1 else "are"
         message = f"{where} {verb} not tried, from device {starts}: the pod waits if no other {kind} is free."
-        fix = ""
-        if sum(1 for each in asks if each.amount) == 1 and not config.efa:
-            types = tuple(serving.entry for serving in merged.servings)
-            fix = _with_all_tried(_nameless(ask.role, ask.resource, ask.amount, ask.cores), entry, types, config)
-        fix += "`neuron-dra explain` shows which devices are free."
-        yield warning("NEU219", ask.resource_path, message, fix, entry.name)
+        way = _way(asks[index], entry, types, config) if alone else ""
+        yield (
+            index,
+            warning("NEU219", "", message, f"{way}`neuron-dra explain` shows which devices are free.", entry.name),
+        )
 
 
-@functools.lru_cache(maxsize=256)
-def _with_all_tried(ask: Ask, entry: InstanceType, types: tuple[InstanceType, ...], config: DeviceConfig) -> str:
+def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: DeviceConfig) -> str:
     """What to change so that everything is tried: the type, the scheduler, the number of devices. Ends with a space."""
 
     def tries_all(entries: Sequence[InstanceType], amount: int = ask.amount) -> bool:
@@ -441,7 +446,7 @@ def _with_all_tried(ask: Ask, entry: InstanceType, types: tuple[InstanceType, ..
             return False
         servings, left_out = _same_requests(servings, asks, config, unconnected=False)
         planned = None if left_out else plan_in_halves(servings, config) or plan(servings, config)
-        return isinstance(planned, Plan) and not any(True for _ in _left_untried(asks, planned.merged))
+        return isinstance(planned, Plan) and next(_left_untried(planned.merged), None) is None
 
     if len(types) > 1 and tries_all([entry]):
         # One type is planned at a fraction of what all of them take: no other way is looked for.
@@ -456,7 +461,7 @@ def _with_all_tried(ask: Ask, entry: InstanceType, types: tuple[InstanceType, ..
     return f"All are tried {', or '.join(found)}. " if found else ""
 
 
-def _left_untried(asks: Sequence[Ask], merged: Merged) -> Iterator[tuple[Ask, InstanceType, str, Sequence[int], str]]:
+def _left_untried(merged: Merged) -> Iterator[tuple[int, InstanceType, str, Sequence[int], str]]:
     """For each container and type with sets that are not tried: in words, their first devices, and their kind."""
     for serving in merged.servings:
         for identity, count in serving.layout.counts.items():
@@ -473,7 +478,7 @@ def _left_untried(asks: Sequence[Ask], merged: Merged) -> Iterator[tuple[Ask, In
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
                 kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
-                yield asks[index], serving.entry, where, untried, kind
+                yield index, serving.entry, where, untried, kind
 
 
 def _has(devices: int, others: int) -> bool:
@@ -495,10 +500,6 @@ def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequen
         return {start: range(start, start + count) for start in range(devices - count + 1)}
     starts = range(0, devices, group) if group else ()
     return {start: range(start, start + (group or 0)) for start in starts}
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def listed(types: Sequence[str]) -> str:
@@ -560,17 +561,17 @@ def _refusal(
 def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
     """NEU218: the figure of a type on which the answer depends is not known."""
     path, fix = ask.resource_path, in_catalogue(entry.name)
-    counted = _counted(ask.amount, "core" if ask.in_cores else "device")
+    requested = counted(ask.amount, "core" if ask.in_cores else "device")
     if config.ultraserver_mode is not None and entry.ultraserver_nodes is None:
         path = f"metadata.annotations[{names.ANNOTATION_ULTRASERVER_MODE}]"
         what = f"whether {entry.name} is in UltraServers of {config.ultraserver_mode} nodes"
         fix = f"Add ultraserverNodes of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
     elif entry.devices is not None and entry.cores_per_device is not None:
-        what = f"whether {entry.name} publishes device groups that connect {counted}"
+        what = f"whether {entry.name} publishes device groups that connect {requested}"
         fix = f"Add deviceGroups of {entry.name} to the types of an InstanceTypeCatalog (docs/policies.md)."
     else:
         unit = "core" if ask.in_cores else "device"
-        what = f"how many {unit}s {entry.name} has, and whether it serves {counted}"
+        what = f"how many {unit}s {entry.name} has, and whether it serves {requested}"
     message = f"it is not known {what}: the pod is left as it is."
     return Finding("NEU218", path, message, fix, entry.name)
 

@@ -120,8 +120,8 @@ class OtherDriver(Changing):
     def look(self, node: str, slices: Iterable[str], served: Served) -> frozenset[str]:
         """Decide by the names of the node's slices and by sockets; returns the names of slices that are not ours.
 
-        Slices belong to the Node and outlast their driver. So those of which nobody serves a socket are removed, unless
-        they come back.
+        The Node owns the slices, so they stay when their driver is gone. If no driver serves a socket, they are
+        removed; if they come back after that, another driver makes them.
         """
         ours = _own_names(node)
         foreign = frozenset(name for name in slices if name not in ours)

@@ -36,6 +36,7 @@ from policies.judging.coverage import Unsent, unsent_by_deny
 from policies.judging.rules import PolicySet
 from policies.schema.documents import PolicyProblem
 from runtime.retries import Once
+from runtime.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -214,8 +215,8 @@ class PolicyStore:
             return f"the folder has changed and was rejected: {first}{more}"
         kept = sum(1 for name in self.rejected if name in self._good)
         left_out = len(self.rejected) - kept
-        parts = [f"the last good version of {_counted(kept)} stays"] if kept else []
-        parts += [f"{_counted(left_out, 'new ')} {'is' if left_out == 1 else 'are'} left out"] if left_out else []
+        parts = [f"the last good version of {counted(kept, 'file')} stays"] if kept else []
+        parts += [f"{counted(left_out, 'new file')} {'is' if left_out == 1 else 'are'} left out"] if left_out else []
         return f"{', '.join(parts)}: {first}{more}"
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
@@ -399,7 +400,3 @@ def _log_notes(found: PolicySet) -> None:
     """Log the warnings about files that are in force."""
     for note in found.notes[:_PROBLEMS_LOGGED]:
         log.warning("policy files: %s", note)
-
-
-def _counted(count: int, kind: str = "") -> str:
-    return f"{count} {kind}file{'' if count == 1 else 's'}"

@@ -10,10 +10,9 @@ from typing import Any, Final
 from conversion.claims import candidates, layout, making
 from neuron import names
 from neuron.hardware.instances import Catalogue, Observation
-from tests.support.clusters import FakeCluster, mutator, request
+from tests.support.clusters import FakeCluster, first_step, mutator, request
 from webhook.reviews import effort
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.worker_threads import LARGE_OBJECT
 
 TYPES: Final = tuple(entry.name for entry in Catalogue())

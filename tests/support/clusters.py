@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -23,8 +23,12 @@ from policies.judging.rules import PolicySet
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.reviewer import FirstSteps
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import Lane
+
+first_step: Final = FirstSteps()
+"""For tests that run a first step without an endpoint."""
 
 
 @dataclasses.dataclass

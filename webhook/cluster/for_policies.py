@@ -165,7 +165,7 @@ class ClaimContents:
 
 
 class ConfigMapKeeper:
-    """A `policies.files.folders.Keeper`."""
+    """A `policies.files.folders.PolicyKeeper`."""
 
     def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
         self._server = server

@@ -185,7 +185,8 @@ class ServerVersion:
     async def ask(self) -> None:
         """Read the version once. Without an answer, the known version stays."""
         try:
-            version = await kubernetes_version(self._server, REQUEST_TIMEOUT)
+            # The start waits for the first answer, twice as long at most.
+            version = await kubernetes_version(self._server, REQUEST_TIMEOUT / 2)
         except ApiServerError:
             version = ""
         if version:

@@ -35,7 +35,7 @@ from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog, RefusalLog
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
-from webhook.reviews.reviewer import Reviewer, first_step
+from webhook.reviews.reviewer import FirstSteps, Reviewer
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 
 log = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class AdmissionEndpoint:
         self._lifecycle = lifecycle
         self._gate = Gate(path, self._metrics, limits.max_inflight, limits.lag, exempt)
         self._clock = clock
+        self._first_step = FirstSteps()
         self._unrecorded: list[tuple[wire.AdmissionRequest, Decision, float, int, Scope]] = []
 
     def at_once(self, scope: Scope, body: bytes) -> bytes | None:
@@ -174,7 +175,7 @@ class AdmissionEndpoint:
             return None
         try:
             request = reviews.decode(body)
-            decision = first_step(self._reviewer.review(request))
+            decision = self._first_step(self._reviewer.review(request))
             if decision is None:
                 return None
             payload = reviews.encode(request, decision)

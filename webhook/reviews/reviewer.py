@@ -8,7 +8,7 @@ review that ends there is the answer. What waits, or has an effect outside this 
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
@@ -29,7 +29,7 @@ async def before_waiting() -> None:
     await asyncio.sleep(0)
 
 
-class _FirstSteps:
+class FirstSteps:
     """Runs first steps, all by one generator that awaits one review after the other. For one thread: the event loop's.
 
     A review that ends inside another generator raises no StopIteration, which would cost more than a decision about a
@@ -66,6 +66,3 @@ def _awaiting() -> Generator[Decision | None, Review, None]:
     while True:
         review = yield decision
         decision = yield from review
-
-
-first_step: Final = _FirstSteps()

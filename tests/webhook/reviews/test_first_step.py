@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from conversion.patches.decision import Decision, unchanged
-from webhook.reviews.reviewer import before_waiting, first_step
+from tests.support.clusters import first_step
+from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.worker_threads import Inline, ThreadLane
 
 DECISION = unchanged("done")

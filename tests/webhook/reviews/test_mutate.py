@@ -18,10 +18,9 @@ from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request, reviewed
+from tests.support.clusters import FakeCluster, FakeTemplates, first_step, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))

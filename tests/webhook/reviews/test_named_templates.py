@@ -16,9 +16,8 @@ from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
 from tests.policies.files.test_claim_templates import template_policy
-from tests.support.clusters import FakeTemplates, mutator, request
+from tests.support.clusters import FakeTemplates, first_step, mutator, request
 from tests.support.manifests import container, pod
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.workloads import EarlyTemplates
 
 MATCH = "  match: {namespaces: [team-*], conditions: [{name: c, expression: CONDITION}]}\n"

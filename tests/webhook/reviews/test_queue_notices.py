@@ -16,13 +16,12 @@ from conversion.patches.decision import Decision
 from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import mutator, request, reviewed
+from tests.support.clusters import first_step, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.queue_notices import QueueNotices
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.validate import Validator
 
 LABEL = "kueue.x-k8s.io/queue-name"

@@ -20,13 +20,12 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request, reviewed
+from tests.support.clusters import FakeCluster, FakeTemplates, first_step, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend

@@ -15,6 +15,7 @@ from neuron import names
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
 from tests.conversion.test_convert_pods import decide as converted
+from tests.support.clusters import first_step
 from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.support.trainium import trainium
@@ -38,7 +39,6 @@ from tests.support.validation import (
     validator,
 )
 from webhook.edge import reviews
-from webhook.reviews.reviewer import first_step
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline, ThreadLane
 
