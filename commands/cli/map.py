@@ -204,9 +204,9 @@ async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
 
 
 def _text(found: "DeviceMap", _: "ClusterSnapshot", **options: bool) -> str:
-    from commands.map.text import Paper, as_text
+    from commands.map.text import as_text
 
-    return as_text(found, Paper(console.encoding(), console.has_colour(os.environ)), **options)
+    return as_text(found, console.style(os.environ), **options)
 
 
 def _json(found: "DeviceMap", seen: "ClusterSnapshot") -> str:

@@ -54,13 +54,8 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
     if output == "json":
         text = as_json(snapshot.address, namespace, lines)
     else:
-        text = as_text(
-            f"neuron-dra in namespace {namespace} of {snapshot.address}",
-            lines,
-            encoding=console.encoding(),
-            colour=console.has_colour(os.environ),
-            width=console.width(),
-        )
+        headline = f"neuron-dra in namespace {namespace} of {snapshot.address}"
+        text = as_text(headline, lines, console.style(os.environ))
     write(text)
     if overall(lines) is CheckResult.WRONG:
         context.exit(WRONG)

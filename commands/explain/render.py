@@ -8,6 +8,7 @@ import orjson
 
 from commands.explain.admission_preview import AdmissionPreview, ClaimUse
 from commands.explain.explanation import Block, Diagnosis, Explanation, NodeGroup, NodeVerdict, PodState, grouped
+from commands.present.parts import finding_fields
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
@@ -260,7 +261,7 @@ def _json(explanation: Explanation) -> dict[str, object]:
         "mode": {"value": str(preview.mode), "decidedBy": preview.decided_by},
         "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": preview.refused},
         "policies": [dataclasses.asdict(hit) for hit in preview.hits],
-        "findings": [_finding_json(each) for each in preview.findings],
+        "findings": [finding_fields(each) for each in preview.findings],
         "stored": preview.stored,
         "patch": () if preview.stored else decision.patch,
         "templates": [] if preview.stored else [each.manifest(preview.namespace) for each in decision.templates],
@@ -288,16 +289,6 @@ def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
     }
 
 
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "path": finding.path,
-        "message": finding.message,
-        "fix": finding.fix,
-    }
-
-
 def _claim_json(claim: ClaimUse) -> dict[str, object]:
     return {
         "name": claim.name,
@@ -307,7 +298,7 @@ def _claim_json(claim: ClaimUse) -> dict[str, object]:
         "generated": claim.generated,
         "sharedBy": claim.shared_by,
         "known": claim.known,
-        "findings": [_finding_json(each) for each in claim.findings],
+        "findings": [finding_fields(each) for each in claim.findings],
     }
 
 

@@ -1,6 +1,5 @@
 """The device map as one HTML page without external resources. `page.js` draws it from the data in the page."""
 
-import base64
 import hashlib
 from collections.abc import Iterator
 from html import escape
@@ -15,6 +14,7 @@ from commands.map import drawing, svg
 from commands.map.document import summarise, type_summary
 from commands.map.drawing import WORDS, LegendEntry, Wrap, by_device, entries, geometry, held, users
 from commands.map.text import in_order, note, ultraserver
+from commands.present.html import embedded, source_of
 
 Json = dict[str, object]
 
@@ -23,13 +23,9 @@ SCRIPT: Final = (_FILES / "page.js").read_text(encoding="utf-8")
 STYLE: Final = drawing.VARIABLES + drawing.DRAWING + (_FILES / "page.css").read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
 POLICY: Final = (
-    f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src {_hash(STYLE)}; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
+    f"default-src 'none'; script-src {source_of(SCRIPT)}; style-src {source_of(STYLE)}; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
 )
 """Content-Security-Policy: only the page's own script and style run, whatever names the cluster has. The image is the
 empty icon, without which browsers request one."""
@@ -43,8 +39,6 @@ def as_page(found: DeviceMap, seen: ClusterSnapshot, interval: float | None = No
     Args:
         interval: seconds between requests for new data; None: a page that does not change.
     """
-    # `<` would end the script element, or begin a comment in it.
-    content = orjson.dumps(data(found, seen)).decode().replace("<", "\\u003c")
     live = f' data-interval="{interval:g}"' if interval else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -52,7 +46,7 @@ def as_page(found: DeviceMap, seen: ClusterSnapshot, interval: float | None = No
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
         f'<title>Neuron devices</title>\n<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n'
-        f'<body{live}>\n{_BODY}<script type="application/json" id="data">{content}</script>\n'
+        f"<body{live}>\n{_BODY}{embedded(orjson.dumps(data(found, seen)))}\n"
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 

@@ -11,6 +11,6 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 | all assessments to an order of migration, and which nodes take the pods; pure | `plan`, `places` |
 | all of it, object by object; pure | `build` |
 | what the webhook logged in shadow mode | `webhook_records` |
-| text, Markdown, HTML, JSON, SARIF | `render`, `render_*` |
+| sentences and tables; text, Markdown, HTML, SARIF; JSON | `tables`, `render`, `render_json` |
 | PolicyReport objects | `publish` |
 """

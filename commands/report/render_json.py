@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from commands.present.parts import finding_fields
 from commands.report.model import Audit, Devices, MigrationStep, NeuronNodes, Report, Workload
 from runtime.console import json_text
 
@@ -118,11 +119,7 @@ def _workload(workload: Workload) -> dict[str, object]:
             {
                 "cause": each.cause.value,
                 "blocks": each.blocks,
-                "code": each.finding.code,
-                "severity": each.finding.severity.value,
-                "path": each.finding.path,
-                "message": each.finding.message,
-                "fix": each.finding.fix,
+                **finding_fields(each.finding),
                 "value": each.finding.value,
             }
             for each in workload.obstacles

@@ -1,14 +1,14 @@
 """The tables of a report, shared by text, Markdown and HTML: the same rows in every format."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from commands.present.parts import NOTHING, Table
 from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload, total
 from commands.status.lines import listed
 from neuron.codes import CODES
 from runtime.text import cited, counted, named
 
-NOTHING: Final = "-"
 FATES: Final = {
     Fate.CONVERTS: "converts",
     Fate.REFUSED: "is refused",
@@ -23,15 +23,6 @@ MANY: Final = {
     Fate.CONVERTED: "are converted already",
     Fate.UNKNOWN: "are of an unknown kind",
 }
-
-
-class Table(NamedTuple):
-    """A table with a caption. `numbers`: columns with numbers, which are aligned right."""
-
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[int] = frozenset()
 
 
 def summary(report: Report) -> list[str]:

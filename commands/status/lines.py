@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neuron.findings import few
-from runtime.console import encodable, json_text, painted, printable, wrapped
+from runtime.console import Style, encodable, json_text, printable
 
 
 class CheckResult(enum.StrEnum):
@@ -56,28 +56,20 @@ ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}
 _COLOURS: Final = {CheckResult.WELL: 32, CheckResult.NOTE: 33, CheckResult.WRONG: 31, CheckResult.UNKNOWN: 36}
 
 
-def as_text(headline: str, lines: Sequence[StatusLine], *, encoding: str, colour: bool, width: int | None) -> str:
-    """Text for people.
-
-    Args:
-        encoding: of the terminal; marks that it lacks become ASCII.
-        colour: whether marks are coloured.
-        width: columns at which lines are wrapped; None: no wrapping.
-    """
-    marks = MARKS if encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
+def as_text(headline: str, lines: Sequence[StatusLine], style: Style) -> str:
+    """Text for people. Marks that the encoding lacks become ASCII."""
+    marks = MARKS if encodable("".join(MARKS.values()), style.encoding) else ASCII_MARKS
     room = max((len(line.check) for line in lines), default=0)
-    out = [printable(headline, encoding)]
+    out = [printable(headline, style.encoding)]
     title = ""
     for line in lines:
         shown = line.check if line.check != title else ""
         title = line.check
-        mark = marks[line.verdict]
-        shown_mark = painted(mark, _COLOURS[line.verdict]) if colour else mark
-        indent = " " * (room + 4)
-        words = wrapped(printable(line.text, encoding), len(indent), width)
-        out.append(f"{shown_mark} {shown:<{room}}  {words}")
+        mark = style.painted(marks[line.verdict], _COLOURS[line.verdict])
+        indent = room + 4
+        out.append(f"{mark} {shown:<{room}}  {style.lines(line.text, indent)}")
         if line.fix:
-            out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
+            out.append(" " * indent + style.lines(f"-> {line.fix}", indent))
     out.append(_summary(lines))
     return "".join(f"{each}\n" for each in out)
 

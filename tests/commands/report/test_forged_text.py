@@ -7,10 +7,8 @@ import pytest
 
 from commands.report import webhook_records
 from commands.report.model import LOG, Report
-from commands.report.render import as_markdown
-from commands.report.render_html import as_html
+from commands.report.render import as_html, as_markdown, as_text
 from commands.report.render_json import as_json
-from commands.report.render_text import as_text
 from runtime.console import Style
 from tests.commands.explain.test_forged_text import EVIL, outside_quotes
 from tests.support.reports import deployment, owned, report, running
