@@ -13,8 +13,7 @@ from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
 from commands.explain import node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
-from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
-from commands.explain.explanation import Block, Blocked, Diagnosis, Explanation, NodeVerdict
+from commands.explain.explanation import Block, Blocked, Diagnosis, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import load_block, node_block, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
 from commands.objects.documents import Document

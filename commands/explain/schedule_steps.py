@@ -4,8 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from commands.cluster.reader import Object
-from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
-from commands.explain.explanation import Block, Diagnosis, NodeVerdict, PodState, Quote, grouped
+from commands.explain.explanation import (
+    Block,
+    Diagnosis,
+    DiagnosisInputs,
+    NodeVerdict,
+    PodState,
+    Quote,
+    condition,
+    condition_quote,
+    evidence_of,
+    grouped,
+    message_of,
+)
 from conversion.claims import templates
 from conversion.claims.containers import scheduled
 from conversion.objects.queues import KUEUE_GROUP

@@ -26,7 +26,7 @@ from commands.devices.allocator_inputs import (
     result_of,
 )
 from commands.devices.cluster_devices import ClusterDevices
-from commands.explain.quotas import devices_by_class
+from commands.explain.claim_objects import devices_by_class
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
 from commands.rehearse.played_nodes import (
@@ -42,8 +42,7 @@ from commands.rehearse.played_nodes import (
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
-from commands.report.places import Places, PodNeed
-from commands.report.plan import QUOTA, namespace_order
+from commands.report.plan import QUOTA, Places, PodNeed, namespace_order
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of

@@ -25,7 +25,7 @@ from commands.report.model import (
     TemplatePods,
     Workload,
 )
-from commands.report.places import Fit, Places, PodNeed
+from commands.report.plan import Fit, Places, PodNeed
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
