@@ -35,7 +35,7 @@ from runtime.text import counted
 if TYPE_CHECKING:
     from commands.objects.documents import Document
     from commands.objects.manifest_files import Inputs, ReadProblem
-    from commands.present.parts import Located
+    from commands.present import Located
     from commands.validate.check_files import FileValidator, FindingTally
 
 _TIMEOUT: Final = 10.0
@@ -194,7 +194,7 @@ def _summary(tally: "FindingTally") -> str:
 
 def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:
     """For programs."""
-    from commands.present.parts import finding_fields
+    from commands.present import finding_fields
 
     findings = [
         {

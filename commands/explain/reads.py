@@ -273,7 +273,8 @@ def store_of(
         unknown_pools: why the pools of the cluster are not known; empty if they are.
     """
     store = FileStore()
-    fill(store, seen or {})
+    if seen is not None:
+        fill(store, seen)
     for each in found:
         store.take(each)
     for name, namespace in listed:
@@ -295,9 +296,6 @@ def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
 
 # --- which objects a command line names, as kubectl reads it: pod/NAME, deploy/NAME, job NAME -------------------------
 
-
-Kind = tuple[str, str]
-"""API group and kind."""
 
 POD: Final[Kind] = ("", "Pod")
 MOST_PODS: Final = 3

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 
-from commands.present.parts import Table
+from commands.present import Table
 from runtime.text import counted
 
 _FEW_ROWS: Final = 12

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from commands.present.parts import Table
+from commands.present import Table
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|~#!&@$]|:(?=//)|(?<=www)\.)")
 """Characters that could begin markup or a link; names in a cluster are chosen by tenants."""

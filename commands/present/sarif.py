@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from commands.objects.manifest_files import ReadProblem
-from commands.present.parts import Located
+from commands.present import Located
 from neuron.codes import CODES
 
 VERSION: Final = "2.1.0"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from commands.present.parts import NOTHING, ListEntry, Located, Table
+from commands.present import NOTHING, ListEntry, Located, Table
 from neuron.findings import Finding, Severity, short
 from runtime.console import BOLD, CYAN, RED, YELLOW, Style, printable, wrapped
 

@@ -41,8 +41,8 @@ from commands.rehearse.played_nodes import (
 )
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
-from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
-from commands.report.plan import QUOTA, Places, PodNeed, namespace_order
+from commands.report.model import Cause, Fate, PodNeed, Prospect, Reference, TemplatePods, Workload
+from commands.report.plan import QUOTA, Places, namespace_order
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of

@@ -8,9 +8,9 @@ import orjson
 from msgspec import structs
 
 from commands.map import drawing
+from commands.present import ListEntry
 from commands.present import html as pages
 from commands.present import text as plain
-from commands.present.parts import ListEntry
 from commands.rehearse import tables
 from commands.rehearse.model import NodeShot, Reason, Rehearsal, Step
 from commands.report.tables import names

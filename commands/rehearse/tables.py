@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from commands.present.parts import NOTHING, Table
+from commands.present import NOTHING, Table
 from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step, WaitCause
 from commands.status.lines import listed
 from runtime.text import counted, named

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from typing import Any, Final
 
+from commands.present import NOTHING, ListEntry, Located, Table
 from commands.present import html as pages
 from commands.present import markdown as marked
 from commands.present import text as plain
 from commands.present.html import escaped
-from commands.present.parts import NOTHING, ListEntry, Located, Table
 from commands.present.sarif import sarif_log
 from commands.report import tables
 from commands.report.model import AuditViolation, Cause, Prospect, Reference, Report, Topic, Workload, topics, total
-from commands.report.render_json import as_json, document
+from commands.report.tables import as_json, document
 from neuron.codes import CODES
 from neuron.findings import Finding, Severity
 from runtime.console import BOLD, RED, YELLOW, Style, json_text, wrapped

@@ -9,7 +9,7 @@ from typing import Final
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 from commands.cluster.reader import Object, Unseen, items
 from commands.cluster.rights import Rule
-from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas
+from commands.status import certificates, hooks, karpenter, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.replicas import POLICIES
@@ -34,7 +34,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *certificates.check(snapshot, alive, now),
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
-        *admission.check(snapshot),
+        *hooks.check_admission(snapshot),
         *replicas.check_policies(alive),
         *_check_sent(snapshot, alive),
         *_check_templates(snapshot, alive),

@@ -18,7 +18,7 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.yaml_items import Look
-from commands.present.parts import Located
+from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
 from conversion.findings.pod_findings import OF_THE_RUN

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from cluster.answers import ServerView
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
-from commands.present.parts import Located
+from commands.present import Located
 from commands.validate.check_files import FileContext, FileValidator, FindingTally
 
 

@@ -2,9 +2,9 @@
 
 import re
 
+from commands.cli.map import Filter, apply
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
-from commands.map.filters import Filter, apply
 from commands.map.text import as_text
 from runtime.console import Style, displayed
 from tests.commands.map.clusters import HOSTILE, ULTRASERVER, many, mixed

@@ -8,7 +8,7 @@ import pytest
 from commands.report import cluster_inputs
 from commands.report.model import LOG, Report
 from commands.report.render import as_html, as_markdown, as_text
-from commands.report.render_json import as_json
+from commands.report.tables import as_json
 from runtime.console import Style
 from tests.commands.explain.test_forged_text import EVIL, outside_quotes
 from tests.support.reports import deployment, owned, report, running

@@ -1,6 +1,6 @@
 """Findings of `validate` as text: each fact once."""
 
-from commands.present.parts import Located
+from commands.present import Located
 from commands.present.text import MOST_PLACES, findings
 from neuron.findings import Finding, warning
 from runtime.console import Style, displayed
