@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+from unittest import mock
 from urllib.parse import urlsplit
 
 import uvloop
@@ -30,9 +31,10 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
 from runtime import listening
 from tests.support.forked import Forked
+from webhook.edge import acceptor as accepting
 from webhook.edge import logs, reviews, server
-from webhook.edge.acceptor import Acceptor
 from webhook.edge.bodies import BodyReader
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
 from webhook.edge.health import Check, Lifecycle
@@ -175,7 +177,7 @@ class Running:
         assert not self._thread.is_alive(), f"the server still runs after {timeout} s"
 
     @property
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> accepting.Acceptor:
         return self._server.acceptor
 
     @property
@@ -200,7 +202,7 @@ def serving(
     *,
     checks: Mapping[str, Check] | None = None,
     max_body_bytes: int = 8 << 20,
-    body_timeout: float = 5.0,
+    body_timeout: float = PATIENCE,
     drain_delay: float = 0.0,
     drain_timeout: int = 5,
     tls_min_version: Literal["1.2", "1.3"] = "1.3",
@@ -209,7 +211,10 @@ def serving(
     client_ca: Path | None = None,
     client_names: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """The application with these reviewers, on a free port, over TLS, for the length of the context."""
+    """The application with these reviewers, on a free port, over TLS, for the length of the context.
+
+    A handshake and a body have much more time than in a cluster: clients are slow on a busy machine.
+    """
     certificates = make_certificates(directory)
     tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
 
@@ -251,7 +256,8 @@ def serving(
     url = listening.url(listener, "https")
     started = Running(url, certificates, lifecycle, metrics, log, tls, running, loop, thread)
     try:
-        yield started
+        with mock.patch.object(accepting, "BOUNDS", dataclasses.replace(BOUNDS, handshake=PATIENCE)):
+            yield started
     finally:
         if thread.is_alive() and not lifecycle.draining:
             started.stop()

@@ -28,6 +28,12 @@ from webhook.edge.connections import ClientConnection
 
 @pytest.fixture(scope="module")
 def running(tls_directory: Path) -> Iterator[Running]:
+    with serving(tls_directory, {"/mutate": Answering()}) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def impatient(tls_directory: Path) -> Iterator[Running]:
     with serving(tls_directory, {"/mutate": Answering()}, body_timeout=0.3) as started:
         yield started
 
@@ -160,24 +166,24 @@ def test_a_pair_that_tls_refuses_is_reported(tls_directory: Path, tmp_path: Path
     [b"POST /mut", b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-Slow: "],
     ids=["request-line", "headers"],
 )
-def test_an_incomplete_head_is_closed(running: Running, begun: bytes) -> None:
-    with running.raw() as connection:
+def test_an_incomplete_head_is_closed(impatient: Running, begun: bytes) -> None:
+    with impatient.raw() as connection:
         connection.sendall(begun)
         started = time.monotonic()
         assert connection.recv(1) == b"", "the server closes"
         assert_below(time.monotonic() - started, 5)
 
 
-def test_an_incomplete_second_head_is_closed(running: Running) -> None:
-    with running.raw() as connection:
+def test_an_incomplete_second_head_is_closed(impatient: Running) -> None:
+    with impatient.raw() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(4096).endswith(b"\r\n\r\nok")
         connection.sendall(b"GET /livez HTT")
         assert connection.recv(1) == b"", "the server closes"
 
 
-def test_unused_and_idle_connections_are_kept(running: Running) -> None:
-    with running.raw() as unused, running.client() as idle:
+def test_unused_and_idle_connections_are_kept(impatient: Running) -> None:
+    with impatient.raw() as unused, impatient.client() as idle:
         assert idle.get("/livez").status == 200
         time.sleep(2.5)
         unused.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
