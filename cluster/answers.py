@@ -43,7 +43,7 @@ class NamespaceView(Protocol):
         """Labels of a namespace; None if it is unknown."""
 
     def namespace_object(self, name: str) -> Mapping[str, object] | None:
-        """A Namespace with all fields that policies can read (`neuron.api.metadata`); None if they are unknown."""
+        """A Namespace with all fields that policies can read (`neuron.api.fields`); None if they are unknown."""
 
     def quotas(self, name: str) -> Mapping[str, int] | None:
         """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.

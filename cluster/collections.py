@@ -26,7 +26,7 @@ from cluster.store import (
     StoredKind,
 )
 from neuron import names
-from neuron.api.vertical_autoscalers import resized_in_place
+from neuron.api.workloads import resized_in_place
 from runtime.api_server import Collection, Resource
 
 T = TypeVar("T")

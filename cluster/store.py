@@ -27,9 +27,9 @@ from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.api.metadata import namespace_named
-from neuron.api.pod_groups import GroupClaim, group_of
+from neuron.api.fields import namespace_named
 from neuron.api.slice_shapes import Census
+from neuron.api.workloads import GroupClaim, group_of
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 

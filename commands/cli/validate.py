@@ -26,7 +26,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, output_option, write, write_all
 from conversion.asks.steering import Mode
 from neuron import known_faults
-from neuron.api import taint_rules
+from neuron.api import slices
 from neuron.findings import Severity
 from runtime import console
 from runtime.console import json_text
@@ -144,7 +144,7 @@ async def _join(
         reader = ClusterReader(server)
         rules: str | None = None
         if validator.has_taint_rules:
-            found = (await reader.served()).get((RESOURCE_GROUP, taint_rules.KIND))
+            found = (await reader.served()).get((RESOURCE_GROUP, slices.TAINT_RULE))
             rules = "" if found is None else found.resource.version
         store = await read_store(reader, server.address)
         validator.join(store, await served_versions(server, _TIMEOUT), rules)

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from neuron.api.fields import WrongFormError
-from neuron.api.metadata import ObjectMeta
+from neuron.api.fields import ObjectMeta, WrongFormError
 from runtime import answers
 from runtime.api_errors import (
     FORBIDDEN,

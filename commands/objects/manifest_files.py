@@ -23,7 +23,7 @@ from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Shapes
 from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools, vertical_autoscalers
+from neuron.api import node_pools, workloads
 from neuron.api.claim_specs import GROUP
 from runtime.files import open_regular
 
@@ -42,7 +42,7 @@ _OTHERS: Final = (
     ("", "Namespace"),
     ("", "ResourceQuota"),
     ("", "LimitRange"),
-    vertical_autoscalers.KIND,
+    workloads.VERTICAL_AUTOSCALER,
     *node_pools.KINDS,
     *WITHOUT_PODS,
 )

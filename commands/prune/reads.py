@@ -12,7 +12,7 @@ from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.reader import ClusterReader
 from conversion.claims import templates
 from neuron import names
-from neuron.api.pod_groups import GROUP, POD_GROUP, WORKLOAD, claim_lists
+from neuron.api.workloads import POD_GROUP, SCHEDULING, WORKLOAD, claim_lists
 from runtime.api_errors import (
     FORBIDDEN,
     NOT_FOUND,
@@ -200,7 +200,9 @@ class Reader:
             served = await self._reader.served()
         except ApiServerError as error:
             raise CannotListError(f"Cannot read which kinds the API server serves: {error}.") from error
-        groups = [(kind, served[GROUP, kind].resource) for kind in (POD_GROUP, WORKLOAD) if (GROUP, kind) in served]
+        groups = [
+            (kind, served[SCHEDULING, kind].resource) for kind in (POD_GROUP, WORKLOAD) if (SCHEDULING, kind) in served
+        ]
         for kind, resource in (("Pod", PODS), *groups):
             for key, user in await self._users(kind, resource):
                 found[key].append(user)

@@ -18,7 +18,7 @@ from commands.report.inventory import Found, Root
 from commands.status.lines import listed
 from conversion.objects import pods as pod_views
 from neuron import names
-from neuron.api.node_selection import REQUIRED
+from neuron.api.nodes import REQUIRED
 from neuron.findings import Finding
 from runtime.console import BOLD, GREEN, RED, Style, json_text, printable, wrapped
 from runtime.raw_objects import identity

@@ -16,7 +16,7 @@ from commands.report.inventory import CONTROLLED, Found
 from conversion.objects import pods
 from conversion.objects.kinds import WITHOUT_PODS
 from neuron import names
-from neuron.api import node_pools, vertical_autoscalers
+from neuron.api import node_pools, workloads
 from neuron.api.claim_specs import GROUP
 
 _COMMAND: Final = "report"
@@ -25,7 +25,7 @@ _NAMES_TEMPLATE: Final = (b'"resourceClaimTemplateName"', f'"{names.ANNOTATION_T
 _FACTS: Final = frozenset(
     {
         *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
-        vertical_autoscalers.KIND,
+        workloads.VERTICAL_AUTOSCALER,
         *node_pools.KINDS,
         *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
         *WITHOUT_PODS,

@@ -14,8 +14,8 @@ from kubeletplugin.discover.node_facts import NodeFacts, node_facts
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, version_of
 from neuron import names
-from neuron.api.cordons import Cordon, read
 from neuron.api.nodes import read_node
+from neuron.api.taints import Cordon, read_cordon
 from runtime.api_server import MERGE_PATCH, Collection
 from runtime.watching import DELETED
 
@@ -91,7 +91,7 @@ def node_state(item: Mapping[str, object]) -> NodeState:
         {key: value for key, value in labels.items() if key.startswith(names.ULTRASERVER_LABELS)},
         labels.get(names.LABEL_PRESENT),
         labels.get(names.LABEL_SHARE_CORES),
-        read(node.annotations.get(names.ANNOTATION_CORDONED)),
+        read_cordon(node.annotations.get(names.ANNOTATION_CORDONED)),
     )
 
 

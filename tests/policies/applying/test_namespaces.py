@@ -11,7 +11,7 @@ from cluster.kinds.namespaces import LONGEST_NAMESPACE
 from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
 from conversion.patches.decision import Decision
-from neuron.api.metadata import namespace_value
+from neuron.api.fields import namespace_value
 from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
