@@ -225,7 +225,7 @@ class _Source:
         """Whether the files have Nodes."""
         from commands.rehearse.reads import NODE
 
-        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
+        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.facts)
 
     def read(self, settings: "GatheringSettings", *, live: bool = False) -> "tuple[Gathering, list[str], str]":
         """The cluster, what could not be read of it, and its name. `live`: not that of the files.
