@@ -37,8 +37,7 @@ from neuron.api import ultraservers
 from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.vertical_autoscalers import KIND as AUTOSCALER
-from runtime.api_errors import ApiServerError
-from runtime.api_server import Resource
+from runtime.api_server import ApiServerError, Resource
 
 T = TypeVar("T")
 

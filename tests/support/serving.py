@@ -32,14 +32,14 @@ from runtime import listening
 from tests.support.forked import Forked
 from webhook.edge import logs, reviews, server
 from webhook.edge.acceptor import Acceptor
+from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import LoopLag
+from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews.reviewer import Reviewer, before_waiting
-from webhook.server.application import build
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -193,6 +193,13 @@ def make_certificates(directory: Path) -> files.CertificateFiles:
     return files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
 
 
+def tls_context(directory: Path, minimum_version: Literal["1.2", "1.3"] = "1.3") -> ssl.SSLContext:
+    """The context of a server with the certificate of a directory."""
+    live = LiveCertificate(server.bare_context(minimum_version))
+    CertificateFolder(directory, live)
+    return live.context
+
+
 @contextlib.contextmanager
 def serving(
     directory: Path,
@@ -211,10 +218,10 @@ def serving(
 ) -> Iterator[Running]:
     """The application with these reviewers, on a free port, over TLS, for the length of the context."""
     certificates = make_certificates(directory)
-    tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+    tls = tls_context(directory, tls_min_version)
 
     def fresh() -> ssl.SSLContext:
-        return server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+        return tls_context(directory, tls_min_version)
 
     authority = None if client_ca is None else ClientAuthority(client_ca, tls, fresh)
     listener = listening.listen("127.0.0.1", 0, "--host", "--port")
