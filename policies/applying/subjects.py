@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cluster.answers import NamespaceView
+from conversion.facts import NamespaceView
 from conversion.objects import nesting
 from conversion.objects.kinds import controller_of_pods
 from conversion.objects.queues import copied_labels

@@ -33,15 +33,15 @@ from runtime import listening
 from tests.support.forked import Forked
 from webhook.edge import acceptor as accepting
 from webhook.edge import logs, reviews, server
+from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import LoopLag
+from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews.reviewer import Reviewer, before_waiting
-from webhook.server.application import build
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -195,6 +195,13 @@ def make_certificates(directory: Path) -> files.CertificateFiles:
     return files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
 
 
+def tls_context(directory: Path, minimum_version: Literal["1.2", "1.3"] = "1.3") -> ssl.SSLContext:
+    """The context of a server with the certificate of a directory."""
+    live = LiveCertificate(server.bare_context(minimum_version))
+    CertificateFolder(directory, live)
+    return live.context
+
+
 @contextlib.contextmanager
 def serving(
     directory: Path,
@@ -216,10 +223,10 @@ def serving(
     A handshake and a body have much more time than in a cluster: clients are slow on a busy machine.
     """
     certificates = make_certificates(directory)
-    tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+    tls = tls_context(directory, tls_min_version)
 
     def fresh() -> ssl.SSLContext:
-        return server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+        return tls_context(directory, tls_min_version)
 
     authority = None if client_ca is None else ClientAuthority(client_ca, tls, fresh)
     listener = listening.listen("127.0.0.1", 0, "--host", "--port")
