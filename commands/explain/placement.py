@@ -28,8 +28,7 @@ from neuron.allocator.search import (
     SearchTooLongError,
 )
 from neuron.api.fields import mapping, mappings, text
-from neuron.api.node_selection import Requirement, unmet_terms
-from neuron.api.nodes import Node
+from neuron.api.nodes import Node, Requirement, unmet_terms
 from neuron.api.stored_claims import Allocation
 from neuron.api.taints import prevents_allocation
 from neuron.findings import few, short

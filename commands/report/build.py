@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cluster.answers import ServerView
 from cluster.store import Store
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifest_files import ReadProblem
@@ -232,7 +231,7 @@ _PASSED: Final = (PolicyOutcome.ALLOW,)
 class Auditor:
     """Collects the results of one report."""
 
-    def __init__(self, policies: "FilePolicies", view: ServerView) -> None:
+    def __init__(self, policies: "FilePolicies", view: Store) -> None:
         self._policies = policies
         self._view = view
         self._objects = 0

@@ -33,9 +33,8 @@ from neuron.api.fields import mapping, mappings
 from neuron.codes import CODES
 from neuron.findings import known_codes
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
-from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_server import Resource, loaded_object
-from runtime.raw_objects import identity
+from runtime.answers import identity
+from runtime.api_server import ApiAnswerError, ApiServerError, Resource, loaded_object
 from runtime.text import named
 
 _CORE: Final = {

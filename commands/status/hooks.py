@@ -24,8 +24,7 @@ from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names
 from neuron.findings import quoted
-from runtime.api_errors import FORBIDDEN, StatusError
-from runtime.api_server import rule_text
+from runtime.api_server import FORBIDDEN, StatusError, rule_text
 from runtime.text import cited, named
 
 CHECK: Final = "webhooks"

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
 from commands.present import Located
@@ -22,7 +22,7 @@ class Validated:
 def validate_sources(
     sources: Sequence[ManifestSource],
     context: FileContext,
-    live: ServerView | None = None,
+    live: Store | None = None,
     served: Collection[str] | None = None,
     rules: str | None = None,
 ) -> Validated:
