@@ -231,7 +231,7 @@ def map(  # noqa: A001 - the command's name
         _serve(cluster, options, draw)
         return
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
-    write(_FORMATS[output](draw(seen), seen))
+    write(_printed(output, draw(seen), seen))
     from commands.cluster.reader import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
@@ -297,38 +297,17 @@ async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 
 
-def _text(found: "DeviceMap", _: "ClusterSnapshot", **options: bool) -> str:
-    from commands.map.text import as_text
+def _printed(output: str, found: "DeviceMap", seen: "ClusterSnapshot") -> str:
+    from commands.map import document, page, text
 
-    return as_text(found, console.style(os.environ), **options)
-
-
-def _json(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map.document import as_json
-
-    return as_json(found, seen)
-
-
-def _svg(found: "DeviceMap", _: "ClusterSnapshot") -> str:
-    from commands.map.page import as_svg
-
-    return as_svg(found)
-
-
-def _html(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map.page import as_page
-
-    return as_page(found, seen)
-
-
-_FORMATS: Final[dict[str, Callable[["DeviceMap", "ClusterSnapshot"], str]]] = {
-    "text": _text,
-    "wide": lambda found, seen: _text(found, seen, wide=True),
-    "drawing": lambda found, seen: _text(found, seen, draw=True),
-    "json": _json,
-    "svg": _svg,
-    "html": _html,
-}
+    match output:
+        case "json":
+            return document.as_json(found, seen)
+        case "svg":
+            return page.as_svg(found)
+        case "html":
+            return page.as_page(found, seen)
+    return text.as_text(found, console.style(os.environ), wide=output == "wide", draw=output == "drawing")
 
 
 def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:

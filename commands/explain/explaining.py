@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.reader import Object, items
+from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
@@ -280,7 +280,6 @@ def _unbound(pod: Object) -> Object:
 
 
 # The scheduler counts extended resources: the node's allocatable amount, less what its pods request.
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
@@ -289,7 +288,7 @@ def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in cluster.pods:
         node = (each.get("spec") or {}).get("nodeName")
-        if node and (each.get("status") or {}).get("phase") not in _ENDED:
+        if node and (each.get("status") or {}).get("phase") not in ENDED:
             used[node].update(scheduled(each.get("spec")))
     verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))

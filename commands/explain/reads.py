@@ -25,7 +25,7 @@ from cluster.resources import (
 )
 from cluster.store import KINDS as STORED_KINDS
 from cluster.store import StoredKind
-from commands.cluster.reader import ClusterReader, Kind, Object, Seen, Unseen, items, whole
+from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
 from commands.cluster.store import Kept, fill
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.explain.explanation import event_order, gates_of
@@ -392,4 +392,4 @@ def _matches(pod: Object, workload: Object) -> bool:
 def _is_well(pod: Object) -> bool:
     status = pod.get("status") or {}
     ready = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
-    return status.get("phase") in ("Succeeded", "Failed") or ready.get("Ready") == "True"
+    return status.get("phase") in ENDED or ready.get("Ready") == "True"

@@ -24,7 +24,7 @@ from commands.devices.cluster_devices import ClusterDevices
 from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
-from neuron.api.claim_specs import ClassSpec
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.nodes import Node
 from neuron.hardware.instances import InstanceType
 
@@ -120,7 +120,7 @@ class Places:
     def place(self, need: PodNeed, pods: int) -> Counter[str]:
         """Place pods, and keep them there: number by instance type; in total less than `pods` if not all fit."""
         placed: Counter[str] = Counter()
-        claim = self._claim(need)
+        claim = self.claim(need)
         if claim is None:
             return placed
         left = pods
@@ -163,19 +163,20 @@ class Places:
 
     def _holds_on(self, need: PodNeed, key: str, hardware: Hardware) -> bool:
         if (need, key) not in self._empty:
-            claim = self._claim(need)
+            claim = self.claim(need)
             bare = Hardware(tuple(dataclasses.replace(each, taints=()) for each in hardware.devices), hardware.counters)
             self._empty[need, key] = claim is None or _allocates(bare.node(), claim, unknown=True)
         return self._empty[need, key]
 
-    def _claim(self, need: PodNeed) -> AllocatorClaim | None:
+    def claim(self, need: PodNeed) -> AllocatorClaim | None:
         """All claims of a pod as one claim of the model; None if it cannot be read."""
         if need not in self._claims:
-            self._claims[need] = self._read(need)
+            self._claims[need] = self.joined(need.claims)
         return self._claims[need]
 
-    def _read(self, need: PodNeed) -> AllocatorClaim | None:
-        claims = [PodClaim(str(number), spec) for number, spec in enumerate(need.claims)]
+    def joined(self, specs: Iterable[ClaimSpec]) -> AllocatorClaim | None:
+        """Claims as one claim of the model; None if a selector cannot be evaluated."""
+        claims = [PodClaim(str(number), spec) for number, spec in enumerate(specs)]
         try:
             try:
                 return read_demand(claims, self._classes(), self._selects).claim

@@ -5,6 +5,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from commands.cluster.reader import Unseen
 from neuron.findings import few
 from runtime.console import Style, encodable, json_text, printable
 
@@ -33,6 +34,28 @@ class StatusLine:
     verdict: CheckResult
     text: str
     fix: str = ""
+
+
+class StatusCheck(str):
+    """The title of a check, which makes its lines."""
+
+    __slots__ = ()
+
+    def well(self, text: str) -> StatusLine:
+        return StatusLine(self, CheckResult.WELL, text)
+
+    def note(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.NOTE, text, fix)
+
+    def wrong(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.WRONG, text, fix)
+
+    def unknown(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.UNKNOWN, text, fix)
+
+    def unseen(self, part: Unseen) -> StatusLine:
+        """What cannot be read, with the rule that would allow it."""
+        return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
 
 
 def overall(lines: Iterable[StatusLine]) -> CheckResult:
