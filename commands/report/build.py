@@ -18,6 +18,7 @@ from commands.report.model import (
     AuditViolation,
     Cause,
     Fate,
+    Heading,
     NeuronNodes,
     Obstacle,
     PodsNow,
@@ -40,21 +41,6 @@ if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
     from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heading:
-    """Where a report comes from.
-
-    Attributes:
-        origin: the files, or the address of the API server.
-        made: the time, RFC 3339.
-        version: of this program.
-    """
-
-    origin: str
-    made: str
-    version: str
 
 
 class ReportBuilder:
