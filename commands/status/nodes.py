@@ -11,7 +11,7 @@ from commands.status.lines import CheckResult, StatusCheck, StatusLine, listed
 from commands.status.snapshot import StatusSnapshot
 from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
-from neuron.api import taints
+from neuron.api import fields, taints
 from neuron.api.fields import mapping, mappings, sequence
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
