@@ -72,6 +72,11 @@ def test_the_table_equals_the_rules_of_the_shipped_manifest() -> None:
         pytest.param([rule("resource.k8s.io", "resourceclaims, deviceclasses", '"*"')], [CLAIMS], id="any-operation"),
         pytest.param([rule("*", "'*'", '"*"')], [PODS, CLAIMS], id="everything"),
         pytest.param([rule("", "pods")], [PODS], id="pods"),
+        pytest.param(
+            [rule("batch", "'*', '*/scale', jobs/status")],
+            [f"policy 'limits' matches jobs/status of batch, {NOT_SENT}"],
+            id="beside-wildcards",
+        ),
     ],
 )
 def test_a_policy_for_requests_that_are_not_sent_is_reported(rules: list[str], expected: list[str]) -> None:
@@ -108,6 +113,18 @@ def test_a_policy_that_reads_fields_of_unsent_updates_is_reported_with_a_rule(fi
     assert (needed["operations"], needed["resources"]) == (["UPDATE"], ["resourceclaims"])
 
 
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [(rule("resource.k8s.io", "resourceclaims"), []), (rule("", "secrets", "UPDATE"), ["secrets"])],
+    ids=["creation", "kind-that-is-not-sent"],
+)
+def test_fields_of_unsent_updates_make_no_note_without_updates_that_are_sent(
+    resource: str, expected: list[str]
+) -> None:
+    found = about(resource, expression="neuron.devices < 9 || has(object.metadata.finalizers)")
+    assert found == [f"policy 'limits' matches {each}, {NOT_SENT}" for each in expected]
+
+
 def test_a_misspelt_resource_gets_a_suggestion() -> None:
     assert (
         about(rule("", "pod"))[0]
@@ -121,9 +138,9 @@ def test_a_misspelt_resource_gets_a_suggestion() -> None:
     assert not any("is called" in note for note in about(rule("example.com", "pod")))
 
 
-def several(*rules: str) -> tuple[list[str], list[dict[str, object]]]:
+def several(*rules: str, expression: str = "true") -> tuple[list[str], list[dict[str, object]]]:
     texts = [
-        policy("validations: [{expression: 'true'}]", name=f"p{at}").replace(
+        policy(f"validations: [{{expression: '{expression}'}}]", name=f"p{at}").replace(
             '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}', f"- {each}"
         )
         for at, each in enumerate(rules)
@@ -137,6 +154,19 @@ def test_many_policies_get_one_note() -> None:
     assert note == (
         "policies 'p0', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7' and 3 more match secrets, services, " + NOT_SENT
     )
+
+
+def test_each_policy_that_never_matches_gets_a_note() -> None:
+    found, _ = several(rule("apps", "deployment"), rule("batch", "job"))
+    assert found == [
+        f"policy '{name}' never matches there: no resource is called '{of}. Did you mean '{instead}'?"
+        for name, of, instead in (("p0", "deployment' of apps", "deployments"), ("p1", "job' of batch", "jobs"))
+    ]
+
+
+def test_policies_that_count_devices_get_one_note() -> None:
+    (note,), _ = several(*[rule("", "pods")] * 2, expression="neuron.devices <= 4")
+    assert note.startswith("'p0', 'p1' read 'neuron', and the plain manifests do not send pods whose claims")
 
 
 def test_the_rules_that_a_set_needs_are_merged() -> None:
