@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policies.judging.coverage import SENT, needed_rules, notes
+from policies.judging.coverage import SENT, changing_notes, needed_rules, notes
 from tests.policies.policy_files import loaded, policy
+from tests.support import mutating_policies
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/validating.yaml"
 NOT_SENT = (
@@ -181,3 +182,54 @@ def test_the_rules_that_a_set_needs_are_merged() -> None:
         {"apiGroups": [""], "operations": ["UPDATE", "DELETE", "CONNECT"], "resources": ["pods"], **base},
         {"apiGroups": [""], "operations": ["CREATE", "UPDATE"], "resources": ["secrets", "services"], **base},
     ]
+
+
+# --- policies that change objects ---------------------------------------------------------------------------------
+
+OF_CHANGED_PODS = (
+    "the shipped MutatingWebhookConfiguration sends only pods that request Neuron's extended resources or were "
+    "converted, and {} can change no others there: add the pods to the chart's mutation.extraRules, or leave the policy"
+    " to the API server (Kubernetes 1.36)."
+)
+NOT_SENT_FOR_CHANGES = (
+    "which the shipped MutatingWebhookConfiguration does not send: add them to the chart's mutation.extraRules, or "
+    "leave the policy to the API server (Kubernetes 1.36)."
+)
+
+
+def changing(*rules: list[str]) -> list[str]:
+    """The notes on policies p0, p1, ... with these rules."""
+    texts = []
+    for at, each in enumerate(rules):
+        made, bound = mutating_policies.policy(f"p{at}", mutating_policies.json_patch("[]"))
+        made["spec"]["matchConstraints"] = {"resourceRules": [yaml.safe_load(one) for one in each]}
+        texts.append(yaml.safe_dump_all([made, bound]))
+    return list(changing_notes(loaded(*texts).mutating))
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param([[rule("resource.k8s.io", "resourceclaims")]], [], id="sent"),
+        pytest.param([[rule("", "pods"), rule("", "pods")]], [OF_CHANGED_PODS.format("'p0'")], id="pods"),
+        pytest.param([[rule("", "pods")]] * 2, [OF_CHANGED_PODS.format("'p0', 'p1'")], id="pods-of-two"),
+        pytest.param([[rule("", "secrets")]], [f"'p0' changes secrets, {NOT_SENT_FOR_CHANGES}"], id="kind"),
+        pytest.param(
+            [[rule("", "secrets"), rule("apps", "deployments")], [rule("apps", "deployments")]],
+            [f"'p0', 'p1' change secrets, deployments of apps, {NOT_SENT_FOR_CHANGES}"],
+            id="kinds-of-two",
+        ),
+        pytest.param(
+            [[rule("", "secret, services")]],
+            [
+                "policy 'p0' never matches there: no resource is called 'secret'. Did you mean 'secrets'?",
+                f"'p0' changes services, {NOT_SENT_FOR_CHANGES}",
+            ],
+            id="misspelt",
+        ),
+    ],
+)
+def test_a_policy_that_changes_objects_which_are_not_sent_is_reported(
+    rules: list[list[str]], expected: list[str]
+) -> None:
+    assert changing(*rules) == expected
