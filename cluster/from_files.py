@@ -30,7 +30,7 @@ from cluster.store import (
 )
 from conversion.claims import templates
 from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools, pod_groups, ultraservers, vertical_autoscalers
+from neuron.api import node_pools, workloads
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import WrongFormError
@@ -42,9 +42,9 @@ _READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mappin
     ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
     ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),
     (GROUP, "DeviceClass"): (DEVICE_CLASS, project_class),
+    workloads.VERTICAL_AUTOSCALER: (AUTOSCALER, workloads.resized_in_place),
     (GROUP, "ResourceSlice"): (RESOURCE_SLICE, project_slice),
     ("", "Node"): (NODE, project_node),
-    vertical_autoscalers.KIND: (AUTOSCALER, vertical_autoscalers.resized_in_place),
     **{(group, kind): (POOLS[kind], project_pool(kind)) for group, kind in node_pools.KINDS},
 }
 MEANT_FOR_OTHERS: Final = frozenset(
@@ -78,11 +78,11 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
         store.put(CLAIM_TEMPLATE, key, structs.replace(facts, spec=spec))
     elif (group, kind) == (GROUP, RESOURCE_CLAIM.name):
         store.put(RESOURCE_CLAIM, key, read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0])
-    elif (group, kind) == (pod_groups.GROUP, pod_groups.POD_GROUP):
-        (claims,) = pod_groups.claim_lists(kind, data)
+    elif (group, kind) == (workloads.SCHEDULING, workloads.POD_GROUP):
+        (claims,) = workloads.claim_lists(kind, data)
         store.put(POD_GROUP, key, claims)
-    elif (group, kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
-        store.put(TO_COME, (namespace, ultraservers.template_of(data)), True)
+    elif (group, kind) == (workloads.ULTRASERVERS, workloads.ULTRASERVER_WORKLOAD):
+        store.put(TO_COME, (namespace, workloads.template_of(data)), True)
 
 
 def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:

@@ -248,7 +248,7 @@ class _Source:
     async def _live(self, settings: "GatheringSettings", counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.rehearse.reads import CannotPlayError, from_cluster
-        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from runtime.api_server import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:

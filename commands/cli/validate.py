@@ -26,7 +26,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, output_option, write, write_all
 from conversion.asks.steering import Mode
 from neuron import known_faults
-from neuron.api import taint_rules
+from neuron.api import slices
 from neuron.findings import Severity
 from runtime import console
 from runtime.console import json_text
@@ -136,15 +136,14 @@ async def _join(
     # The client takes 70 MiB: imported only if there is a cluster.
     from commands.cluster.reader import ClusterReader
     from commands.cluster.store import read_store
-    from runtime.api_errors import ApiServerError, ClusterUnavailableError
-    from runtime.api_server import RESOURCE_GROUP, served_versions
+    from runtime.api_server import RESOURCE_GROUP, ApiServerError, ClusterUnavailableError, served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))
         reader = ClusterReader(server)
         rules: str | None = None
         if validator.has_taint_rules:
-            found = (await reader.served()).get((RESOURCE_GROUP, taint_rules.KIND))
+            found = (await reader.served()).get((RESOURCE_GROUP, slices.TAINT_RULE))
             rules = "" if found is None else found.resource.version
         store = await read_store(reader, server.address)
         validator.join(store, await served_versions(server, _TIMEOUT), rules)

@@ -12,8 +12,7 @@ from commands.cluster.reader import Object
 from conversion.claims.containers import basic_requests
 from neuron import names
 from neuron.api.fields import mapping
-from neuron.api.node_selection import Requirement, required_terms, unmet_selector, unmet_terms
-from neuron.api.nodes import Node
+from neuron.api.nodes import Node, Requirement, required_terms, unmet_selector, unmet_terms
 from neuron.api.taints import Taint, TolerationSpec
 from neuron.quantities import amount_of
 from runtime.text import named

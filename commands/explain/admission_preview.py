@@ -27,7 +27,7 @@ from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
-from neuron.api.pod_groups import group_of
+from neuron.api.workloads import group_of
 from neuron.findings import Finding, Severity
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated

@@ -28,9 +28,8 @@ from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node
-from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
-from neuron.api.ultraservers import WORKLOAD, template_of
+from neuron.api.workloads import POD_GROUP, ULTRASERVER_WORKLOAD, group_of, template_of
 from runtime.text import cited, named
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ class Explainer:
     def _workload_of(self, pod: Object) -> Object | None:
         """The NeuronUltraServerWorkload that makes a template of a pod."""
         wanted = self._templates_of(pod)
-        known = self._objects(WORKLOAD, pod["metadata"].get("namespace") or "")
+        known = self._objects(ULTRASERVER_WORKLOAD, pod["metadata"].get("namespace") or "")
         return next((each.data for each in known if template_of(each.data) in wanted), None)
 
     def _queued(self, pod: Object) -> Object | None:

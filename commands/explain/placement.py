@@ -19,8 +19,7 @@ from commands.explain.explanation import Block, Blocked, NodeVerdict
 from commands.explain.untried import untried
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorDevice, AllocatorResult, SearchTooLongError
-from neuron.api.node_selection import Requirement, unmet_terms
-from neuron.api.nodes import Node
+from neuron.api.nodes import Node, Requirement, unmet_terms
 from neuron.api.stored_claims import Allocation
 from neuron.api.taints import prevents_allocation
 from neuron.findings import few, short

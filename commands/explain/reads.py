@@ -33,12 +33,11 @@ from commands.objects.manifests import Manifest
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
 from neuron import names
-from neuron.api import ultraservers
-from neuron.api.pod_groups import GROUP, POD_GROUP, group_of
+from neuron.api import workloads
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
-from neuron.api.vertical_autoscalers import KIND as AUTOSCALER
-from runtime.api_errors import ApiServerError
-from runtime.api_server import Resource
+from neuron.api.workloads import POD_GROUP, SCHEDULING, group_of
+from neuron.api.workloads import VERTICAL_AUTOSCALER as AUTOSCALER
+from runtime.api_server import ApiServerError, Resource
 
 T = TypeVar("T")
 
@@ -47,7 +46,7 @@ KUEUE_GATE: Final = f"{KUEUE_GROUP}/admission"
 """The scheduling gate of pods that Kueue has not admitted."""
 QUEUED: Final = (KUEUE_GROUP, "Workload")
 
-_WORKLOADS: Final = (ultraservers.GROUP, ultraservers.WORKLOAD)
+_WORKLOADS: Final = (workloads.ULTRASERVERS, workloads.ULTRASERVER_WORKLOAD)
 _OF_NAMESPACE: Final = (
     (RESOURCE_QUOTAS, "ResourceQuota"),
     (LIMIT_RANGES, "LimitRange"),
@@ -159,7 +158,7 @@ class Reads:
         """
         devices = [device for each in items(found.slices) for device in each.devices]
         wanted = [
-            *([(GROUP, POD_GROUP)] if any(map(group_of, items(found.pods))) else []),
+            *([(SCHEDULING, POD_GROUP)] if any(map(group_of, items(found.pods))) else []),
             *([_WORKLOADS] if any(device.text(names.ATTRIBUTE_ULTRASERVER) for device in devices) else []),
             *([QUEUED] if any(KUEUE_GATE in gates_of(pod) for pod in items(found.pods)) else []),
         ]

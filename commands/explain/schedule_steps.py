@@ -13,8 +13,7 @@ from conversion.patches.decision import Outcome
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node
-from neuron.api.pod_groups import group_of
-from neuron.api.ultraservers import ALLOCATED, state_of
+from neuron.api.workloads import ALLOCATED, group_of, state_of
 from neuron.codes import CODES
 from runtime.text import counted, named
 

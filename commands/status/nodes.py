@@ -11,7 +11,7 @@ from commands.status.lines import CheckResult, StatusLine, listed
 from commands.status.snapshot import StatusSnapshot
 from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
-from neuron.api import cordons
+from neuron.api import taints
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
@@ -245,7 +245,7 @@ def _cordoned(nodes: Iterable[Node]) -> Iterator[StatusLine]:
     """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
     found = []
     for node in nodes:
-        cordon = cordons.read(node.annotations.get(names.ANNOTATION_CORDONED))
+        cordon = taints.read_cordon(node.annotations.get(names.ANNOTATION_CORDONED))
         if cordon:
             devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
             found.append(f"{node.name} ({devices})")

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from conversion.objects.kinds import KINDS
 from kubecel.budget import POLICY_LIMITS, Budget
-from kubecel.engine import Program
+from kubecel.compile import Program
 from kubecel.errors import CelError, CelRuntimeError
 from kubecel.library.authorization import Authorizer, Question
 from neuron.findings import few
