@@ -28,7 +28,7 @@ from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Shadowed, most_pods_first
 from commands.status import kueue
-from conversion.objects.kinds import KINDS, holds_claims
+from conversion.objects.kinds import holds_claims
 from neuron.api.fields import mapping, mappings
 from neuron.codes import CODES
 from neuron.findings import known_codes
@@ -180,7 +180,7 @@ def _is_generated(claim: Mapping[str, object]) -> bool:
 
 def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKind]]:
     """The known kinds; those that others often own last, and pods after all others."""
-    known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
+    known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind)]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
 
 
