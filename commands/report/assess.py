@@ -13,6 +13,7 @@ import orjson
 from cluster.store import Store
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of
+from commands.present import listed
 from commands.report.inventory import Root
 from commands.report.model import (
     Cause,
@@ -27,7 +28,6 @@ from commands.report.model import (
     Workload,
 )
 from commands.report.plan import Fit, Places
-from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode

@@ -9,6 +9,7 @@ from cluster.store import Store
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
+from commands.present import listed
 from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
@@ -29,7 +30,6 @@ from commands.report.model import (
     most_pods_first,
 )
 from commands.report.plan import Places
-from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import located
 from neuron.findings import Finding

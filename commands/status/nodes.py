@@ -7,7 +7,8 @@ from typing import Final
 from checks.words import unread_keys
 from commands.cluster.reader import Object, Seen, Unseen
 from commands.devices.devices import fault_text
-from commands.status.lines import CheckResult, StatusCheck, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
