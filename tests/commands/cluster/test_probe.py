@@ -12,7 +12,7 @@ from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 from conversion.claims.pools import Supply
 from conversion.patches.decision import Outcome
 from neuron.api.node_pools import read_pool
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from tests.support.answers import PreparedAnswers
 from tests.support.clocks import Clock
 from tests.support.clusters import FakeCluster, mutator
