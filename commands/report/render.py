@@ -8,7 +8,7 @@ from typing import Any, Final
 from commands.report import render_html, tables
 from commands.report.model import AuditViolation, Cause, Prospect, Reference, Report, Topic, topics, total
 from commands.report.render_html import as_escaped, as_table, asset, whole_page
-from commands.report.render_json import as_json, document
+from commands.report.render_json import as_json, document, plain
 from commands.report.render_text import as_text, clean, table_lines
 from commands.report.tables import NOTHING, Table
 from commands.validate.check_files import Located
@@ -164,7 +164,7 @@ def json(reports: Reports) -> str:
     if "" in reports:
         return as_json(reports[""])
     found = [{"cluster": name, **document(each)} for name, each in reports.items()]
-    return json_text({"clusters": found})
+    return json_text({"clusters": found}, plain)
 
 
 def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:
