@@ -393,8 +393,9 @@ CODES: Final = {
     "NEU222": FindingCode(
         "A key looks like one that is read, and is none",
         "A label or annotation below `neuron.aws.com/` or `neuron.amazonaws.com/` of a pod, template or Namespace is "
-        "close to one of ours, such as the opt-out written as a label, or a "
-        "container has a field such as `resources.limit`. It is ignored: the pod gets the default.",
+        "close to one of ours, such as the opt-out written as a label, or a setting stands on a Deployment instead of "
+        "its pod template, or a container has a field such as `resources.limit`. It is ignored: the pod gets the "
+        "default.",
         "",
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",

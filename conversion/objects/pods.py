@@ -85,6 +85,7 @@ class _ResourceClaim(TypedDict, total=False):
 
 class _EnvVar(TypedDict, total=False):
     name: str
+    value: str | None
 
 
 class _HostPath(TypedDict, total=False):

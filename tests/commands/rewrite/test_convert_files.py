@@ -409,7 +409,7 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
             "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    neuron.aws.com/convert: off\n" + _SPEC,
             [
                 "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object contains"
-                " no readable Pod: Expected `str | null`, got `bool`. Compare it with the API reference of its kind."
+                " no readable Pod: Expected `str | null`, got `bool`. It has to be text: write the value in quotes."
             ],
         ),
         (
