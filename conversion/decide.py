@@ -26,7 +26,7 @@ from conversion.facts import NamespaceFacts
 from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
-from conversion.findings.check_resources import misplaced_resources, misspelt_resources
+from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
@@ -59,6 +59,14 @@ _OF_NEW_PODS: Final = "NEU128"
 _NOT_TEXT: Final = re.compile(r"Expected `str( \| null)?`, got `(bool|int|float)`")
 
 _KEYED: Final = ("annotations", "labels")
+_KUBERNETES: Final = ("", "apps", "batch")
+_ARGO: Final = "argoproj.io"
+_PATCHES: Final = tuple(
+    (*spec, *at, "podSpecPatch")
+    for spec in (("spec",), ("spec", "workflowSpec"))
+    for at in ((), ("templateDefaults",), ("templates", "*"))
+)
+"""Where a Workflow has a patch of its pods, as text."""
 
 
 def enrichable_claim(
@@ -308,12 +316,13 @@ def decide(
     own = [*queues.declared(subject.group, subject.kind, subject.data, device_class)]
     own += _uncounted(subject, parts, inputs)
     own += _unread_settings(subject, parts)
+    own += _unread_resources(subject, parts)
     if placement is not None:
         own += [*placement.errors, *placement.warnings]
     own += check_size(subject.kind, subject.data, {mode for part in parts for mode in part.answer.ultraserver_modes})
     if inputs.resizers and any(part.facts.known or part.decision.outcome is Outcome.CONVERTED for part in parts):
         own += resized(subject.kind, subject.data, inputs.resizers)
-    form: tuple[Finding, ...] = ()
+    form = tuple(_around(subject, parts))
     if subject.entry is not None and subject.entry.check is not None:
         form = tuple(Findings(subject.entry.check(subject.data)))
         own += check_missing(subject.kind, subject.data, subject.missing)
@@ -547,6 +556,29 @@ def _unread_settings(subject: DecisionSubject, parts: Iterable[Part]) -> list[Fi
                 fix = "Put it into the annotations of the pod template."
                 found[where] = warning("NEU222", where, message, fix, key)
     return list(found.values())
+
+
+def _around(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
+    """NEU129 for resources around a pod template of Kubernetes' own kinds."""
+    if subject.entry is not None and subject.group in _KUBERNETES:
+        found = [each for part in parts for each in misplaced_around(subject.data, part.place.path)]
+        yield from {each.path: each for each in found}.values()
+
+
+def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
+    """NEU220 for resources that a program merges into its pods, as Argo's `templateDefaults` and `podSpecPatch`."""
+    if subject.entry is None or subject.entry.made is None:
+        return
+    read = {where for part in parts for inner, where in part.place.fields if inner}
+    found = [path_text(each.path) for each in find_pods(subject.data)]
+    left = [each for each in found if not any(f"{each}.".startswith(f"{at}.") or at.startswith(each) for at in read)]
+    for pattern in _PATCHES if subject.group == _ARGO else ():
+        for path, patch in values_at(subject.data, pattern):
+            left += [path_text(path)] if any(each in str(patch) for each in names.LEGACY_RESOURCES) else []
+    message = f"the {subject.kind} is left as it is here: neuron-dra does not read this field."
+    for each in left:
+        fix = "The webhook converts its pods when they are created."
+        yield Finding("NEU220", each, message, fix, subject.kind, Severity.NOTE)
 
 
 def _uncounted(subject: DecisionSubject, parts: Iterable[Part], inputs: DecisionInputs) -> list[Finding]:
