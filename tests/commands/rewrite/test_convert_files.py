@@ -287,8 +287,8 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
                 deployment_of(pod(container(neuron=4)), namespace="team"),
             ],
             [
-                "metadata.namespace: NEU205: LimitRange l has a min or max for a Neuron resource, which refuses this"
-                " pod. Drop it; bound Neuron devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
+                "metadata.namespace: NEU205: LimitRange l has a min, max or ratio for a Neuron resource, which refuses"
+                " this pod. Drop it; bound Neuron devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
                 "metadata.namespace: NEU204: ResourceQuota q no longer counts this pod. Use"
                 " neuron.aws.com.deviceclass.resource.k8s.io/devices in its spec.hard.",
             ],
