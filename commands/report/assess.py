@@ -20,12 +20,13 @@ from commands.report.model import (
     Fate,
     NeuronNodes,
     Obstacle,
+    PodNeed,
     PodsNow,
     Reference,
     TemplatePods,
     Workload,
 )
-from commands.report.places import Fit, Places, PodNeed
+from commands.report.plan import Fit, Places
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
