@@ -257,8 +257,8 @@ CODES: Final = {
         "A `min`, `max` or `maxLimitRequestRatio` for a Neuron resource refuses every pod that does not have it, and "
         "so every converted one. Without this error the API server would say only that the pod has no limit.",
         "",
-        "LimitRange neurons has a min or max for a Neuron resource, which refuses this pod. Drop it; bound Neuron "
-        "devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
+        "LimitRange neurons has a min, max or ratio for a Neuron resource, which refuses this pod. Drop it; bound "
+        "Neuron devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
     ),
     "NEU206": FindingCode(
         "The pod also claims Neuron devices itself",
@@ -393,8 +393,9 @@ CODES: Final = {
     "NEU222": FindingCode(
         "A key looks like one that is read, and is none",
         "A label or annotation below `neuron.aws.com/` or `neuron.amazonaws.com/` of a pod, template or Namespace is "
-        "close to one of ours, such as the opt-out written as a label, or a "
-        "container has a field such as `resources.limit`. It is ignored: the pod gets the default.",
+        "close to one of ours, such as the opt-out written as a label, or a setting stands on a Deployment instead of "
+        "its pod template, or a container has a field such as `resources.limit`. It is ignored: the pod gets the "
+        "default.",
         "",
         "annotation 'neuron.aws.com/logical-neuroncore' is not read. Did you mean "
         "neuron.aws.com/logical-neuron-core? Correct the key, or remove it.",
@@ -412,7 +413,8 @@ CODES: Final = {
     "NEU226": FindingCode(
         "A container's logical NeuronCore differs from that of its claim",
         "The annotation of the pod, or a locked policy, precedes the variable. The driver replaces the variable in the "
-        "container.",
+        "container. Or the container asks for devices and cores together, and so many cores are those of these devices "
+        "at another logical NeuronCore.",
         "",
         "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and the claim has logical NeuronCore 2: the driver sets "
         "NEURON_LOGICAL_NC_CONFIG=2 in the container. Make the variable and the setting "
@@ -488,8 +490,8 @@ CODES: Final = {
     ),
     "NEU234": FindingCode(
         "A Neuron device of the host is mounted beside a claim",
-        "A `hostPath` volume `/dev/neuron*` gives a privileged container a device that the claim does not hold, and "
-        "that another pod may use. The policy `host-devices` can deny it.",
+        "A `hostPath` volume `/dev/neuron*`, or `/dev`, gives a privileged container a device that the claim does not "
+        "hold, and that another pod may use. The policy `host-devices` can deny it.",
         "",
         "volume 0 is the host's /dev/neuron0, beside a claim: another pod may hold this device. Remove the volume: the "
         "driver gives the container the devices of its claim.",

@@ -145,7 +145,7 @@ class Assessor:
             judged.append(part)
             found += self._obstacles(manifest.namespace, part)
             groups.append(self._group(root, manifest, part, demand, now))
-        if not groups and not found:
+        if not groups and not found and not any(each.code == "NEU129" for each in decided.form):
             return None
         found += (_obstacle(each) for each in (*decided.form, *decided.own) if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)
