@@ -342,7 +342,7 @@ async def _policies(
         return None
     # Imported only with policies: the schema and the engine take 20 MiB.
     from cluster.served_schemas import from_thread
-    from policies.applying.knowledge import find_nothing, review_nothing
+    from policies.applying.requests import find_nothing, review_nothing
     from policies.files.api_types import nothing_served
     from policies.files.folders import FolderKeeper, PolicyKeeper
     from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client.registry import CollectorRegistry
 
-from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
+from policies.applying.requests import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.api_types import Served, nothing_served
 from policies.files.folders import KeepError, KeptSet, PolicyError, PolicyKeeper, unpack
 from policies.files.store import PolicyStore, StoreOptions
