@@ -171,7 +171,7 @@ class _Run:
         from commands.explain.explaining import Explainer
         from commands.explain.reads import CannotExplainError, Reads, StoredPod
         from commands.objects.manifests import manifests
-        from runtime.api_errors import ApiServerError
+        from runtime.api_server import ApiServerError
 
         async with connected(cluster) as server:
             reads = Reads(ClusterReader(server), server.address)

@@ -194,7 +194,7 @@ def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
 async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
     from commands.cluster.reader import ClusterReader
     from commands.devices.snapshot import read_snapshot
-    from runtime.api_errors import ApiServerError
+    from runtime.api_server import ApiServerError
 
     async with connected(cluster) as server:
         try:
@@ -239,7 +239,7 @@ _FORMATS: Final[dict[str, Callable[["DeviceMap", "ClusterSnapshot"], str]]] = {
 
 def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:
     from commands.map.serve import ServedPage, run
-    from runtime.api_errors import ApiServerError, UnreachableError
+    from runtime.api_server import ApiServerError, UnreachableError
     from runtime.startup import StartupError
 
     served = ServedPage(options["host"], options["port"], options["interval"], draw, options["frames"])

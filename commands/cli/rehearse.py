@@ -225,7 +225,7 @@ class _Source:
         """Whether the files have Nodes."""
         from commands.rehearse.reads import NODE
 
-        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
+        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.facts)
 
     def read(self, settings: "GatheringSettings", *, live: bool = False) -> "tuple[Gathering, list[str], str]":
         """The cluster, what could not be read of it, and its name. `live`: not that of the files.
@@ -248,7 +248,7 @@ class _Source:
     async def _live(self, settings: "GatheringSettings", counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.rehearse.reads import CannotPlayError, from_cluster
-        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from runtime.api_server import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:

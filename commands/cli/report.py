@@ -250,7 +250,7 @@ class _Cluster:
         """
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.cluster.reader import ClusterReader
-        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from runtime.api_server import ApiServerError, ClusterUnavailableError
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:

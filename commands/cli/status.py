@@ -70,7 +70,7 @@ def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, ou
 async def _look(cluster: ClusterChoice, namespace: str) -> "StatusSnapshot":
     from commands.cluster.reader import ClusterReader
     from commands.status.snapshot import TIMEOUT, read_status
-    from runtime.api_errors import ApiServerError
+    from runtime.api_server import ApiServerError
 
     async with connected(cluster) as server:
         reader = ClusterReader(server, timeout=TIMEOUT, attempts=1)

@@ -136,8 +136,7 @@ async def _join(
     # The client takes 70 MiB: imported only if there is a cluster.
     from commands.cluster.reader import ClusterReader
     from commands.cluster.store import read_store
-    from runtime.api_errors import ApiServerError, ClusterUnavailableError
-    from runtime.api_server import RESOURCE_GROUP, served_versions
+    from runtime.api_server import RESOURCE_GROUP, ApiServerError, ClusterUnavailableError, served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))

@@ -15,30 +15,28 @@ import msgspec
 
 from neuron.api.fields import ObjectMeta, WrongFormError
 from runtime import answers
-from runtime.api_errors import (
+from runtime.answers import Page, read_page
+from runtime.api_server import (
     FORBIDDEN,
     GONE,
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-    TooLongError,
-    UnreachableError,
-)
-from runtime.api_server import (
     JSON,
+    NOT_FOUND,
     OLDEST_KUBERNETES,
     RESOURCE_GROUP,
+    UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
+    ApiServerError,
     Resource,
+    StatusError,
     TimedApiServer,
+    TooLongError,
+    UnreachableError,
     decoded,
     loaded,
     loaded_object,
     rule_text,
 )
-from runtime.raw_objects import Page, read_page
 
 _ACCEPT: Final = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 _TIMEOUT: Final = 30.0

@@ -21,8 +21,19 @@ from neuron import known_faults, names
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
 from neuron.api.taints import Cordon, cordon_annotation, read_cordon
-from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_server import COMPACT, JSON, MERGE_PATCH, Resource, TimedApiServer, explain
+from runtime.api_server import (
+    COMPACT,
+    CONFLICT,
+    JSON,
+    MERGE_PATCH,
+    NOT_FOUND,
+    TOO_MANY_REQUESTS,
+    ApiServerError,
+    Resource,
+    StatusError,
+    TimedApiServer,
+    explain,
+)
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""

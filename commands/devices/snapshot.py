@@ -17,7 +17,7 @@ from msgspec import structs
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import slice_facts
-from cluster.object_reader import key_of
+from cluster.reflector import key_of
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, StoredKind
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, answered, items
@@ -31,8 +31,7 @@ from neuron.api.slices import TAINT_RULE, Slice, read_rule, read_slice, tainted
 from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.workloads import group_of
-from runtime.api_errors import ApiServerError, UnreachableError
-from runtime.api_server import RESOURCE_GROUP, Resource
+from runtime.api_server import RESOURCE_GROUP, ApiServerError, Resource, UnreachableError
 from runtime.files import open_regular
 
 T = TypeVar("T")

@@ -37,8 +37,7 @@ from neuron.api import workloads
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.workloads import POD_GROUP, SCHEDULING, group_of
 from neuron.api.workloads import VERTICAL_AUTOSCALER as AUTOSCALER
-from runtime.api_errors import ApiServerError
-from runtime.api_server import Resource
+from runtime.api_server import ApiServerError, Resource
 
 T = TypeVar("T")
 

@@ -13,15 +13,20 @@ from commands.cluster.reader import ClusterReader
 from conversion.claims import templates
 from neuron import names
 from neuron.api.workloads import POD_GROUP, SCHEDULING, WORKLOAD, claim_lists
-from runtime.api_errors import (
+from runtime.api_server import (
     FORBIDDEN,
     NOT_FOUND,
+    OLDEST_KUBERNETES,
+    RESOURCE_GROUP,
     UNAUTHORIZED,
     ApiAnswerError,
     ApiServerError,
+    Resource,
     StatusError,
+    decoded,
+    loaded,
+    rule_text,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource, decoded, loaded, rule_text
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""

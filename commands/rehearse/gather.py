@@ -58,7 +58,7 @@ from neuron.api.nodes import Node
 from neuron.api.stored_claims import StoredClaim
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import Catalogue, InstanceType
-from runtime.raw_objects import identity
+from runtime.answers import identity
 from runtime.text import counted
 
 if TYPE_CHECKING:

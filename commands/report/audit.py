@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
 from commands.report.assess import Assessment
@@ -26,7 +26,7 @@ _PASSED: Final = (PolicyOutcome.ALLOW,)
 class Auditor:
     """Collects the results of one report."""
 
-    def __init__(self, policies: FilePolicies, view: ServerView) -> None:
+    def __init__(self, policies: FilePolicies, view: Store) -> None:
         self._policies = policies
         self._view = view
         self._objects = 0

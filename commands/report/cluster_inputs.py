@@ -23,9 +23,8 @@ from commands.report.inventory import CONTROLLED, Found
 from commands.status import kueue
 from conversion.objects.kinds import KINDS, holds_claims
 from neuron.api.fields import mapping, mappings
-from runtime.api_errors import ApiAnswerError, ApiServerError
-from runtime.api_server import Resource, loaded_object
-from runtime.raw_objects import identity
+from runtime.answers import identity
+from runtime.api_server import ApiAnswerError, ApiServerError, Resource, loaded_object
 
 _CORE: Final = {
     ("", "Pod"): PODS,

@@ -17,7 +17,7 @@ from commands.report.model import PodsNow
 from conversion.objects import pods
 from neuron import names
 from neuron.findings import Finding
-from runtime.raw_objects import identity
+from runtime.answers import identity
 
 _LONGEST_CHAIN: Final = 8
 """Owners above each other: Pod, Job, JobSet, TrainJob and a few of an operator."""

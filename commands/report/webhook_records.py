@@ -14,7 +14,7 @@ from neuron.api.fields import mapping
 from neuron.codes import CODES
 from neuron.findings import known_codes
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
-from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServerError
 from runtime.text import named
 
 MOST: Final = 1000

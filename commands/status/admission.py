@@ -9,8 +9,7 @@ from commands.cluster.reader import items
 from commands.status.lines import CheckResult, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from neuron import names
-from runtime.api_errors import FORBIDDEN, StatusError
-from runtime.api_server import rule_text
+from runtime.api_server import FORBIDDEN, StatusError, rule_text
 from runtime.text import cited, named
 
 CHECK: Final = "admission"

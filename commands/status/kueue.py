@@ -17,7 +17,7 @@ from commands.status.lines import CheckResult, StatusLine, listed
 from conversion.objects.queues import device_class_mappings
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
-from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServerError
 from runtime.text import cited, named
 
 CHECK: Final = "Kueue"

@@ -24,7 +24,7 @@ from checks.claims.device_index import (
     SelectorUnsupportedError,
 )
 from checks.claims.judging import ClaimContext
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock, Deadline
@@ -303,7 +303,7 @@ class ClaimPolicies(Protocol):
 
 
 def claim_context(
-    options: ConversionOptions, catalogue: Catalogue, cluster: ServerView, policies: ClaimPolicies | None = None
+    options: ConversionOptions, catalogue: Catalogue, cluster: Store, policies: ClaimPolicies | None = None
 ) -> ClaimContext:
     """Build the context.
 

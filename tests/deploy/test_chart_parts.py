@@ -17,6 +17,7 @@ from commands.status import kueue
 from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.kinds import holds_claims
 from kubeletplugin.cli import main as plugin_main
+from kubeletplugin.discover.own_node import KEYS
 from kubeletplugin.node_events import (
     APPEARED,
     CHECK_FAILED,
@@ -30,7 +31,6 @@ from kubeletplugin.node_events import (
     OTHER_LEFT,
     REGISTERED,
 )
-from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from tests.support.invoking import invoke

@@ -14,7 +14,10 @@ HOUR = dt.timedelta(hours=1)
 
 @dataclasses.dataclass(frozen=True)
 class Authority:
-    """A CA that makes client certificates in a directory."""
+    """A CA that makes client certificates in a directory.
+
+    Its file is written once: a server that follows the file closes its connections after each write.
+    """
 
     directory: Path
     name: str
@@ -27,9 +30,7 @@ class Authority:
 
     @property
     def file(self) -> Path:
-        path = self.directory / f"{self.name}.crt"
-        path.write_bytes(self.pem)
-        return path
+        return self.directory / f"{self.name}.crt"
 
     def client(
         self, common_name: str, *, dns: str = "", age: dt.timedelta = HOUR, left: dt.timedelta = HOUR
@@ -60,7 +61,9 @@ def authority(directory: Path, name: str) -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Authority(directory, name, key, certificate)
+    made = Authority(directory, name, key, certificate)
+    made.file.write_bytes(made.pem)
+    return made
 
 
 def _builder(

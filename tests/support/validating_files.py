@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
 from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
@@ -21,7 +21,7 @@ class Validated:
 def validate_sources(
     sources: Sequence[ManifestSource],
     context: FileContext,
-    live: ServerView | None = None,
+    live: Store | None = None,
     served: Collection[str] | None = None,
     rules: str | None = None,
 ) -> Validated:

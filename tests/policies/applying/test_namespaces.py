@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.namespaces import LONGEST_NAMESPACE
 from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.own_node import OwnNode
+from kubeletplugin.discover.own_node import KEYS, Labeller, OwnNode, label_changes, ultraserver_labels
 from kubeletplugin.discover.sysfs import CLASS, Membership, UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.publish.node_labels import KEYS, Labeller, label_changes, ultraserver_labels
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object, until, working
 

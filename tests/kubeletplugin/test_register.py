@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grpc
 
-from kubeletplugin.kubelet.register import Registration, SocketKeeper, UnixServer
+from kubeletplugin.kubelet import Registration, SocketKeeper, UnixServer
 from kubeletplugin.pb import registration_v1_pb2
 from kubeletplugin.publish.gate import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock

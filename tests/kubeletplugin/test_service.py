@@ -12,19 +12,19 @@ from typing import Any
 import grpc
 import pytest
 
+from kubeletplugin import kubelet
 from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.kubelet import service
-from kubeletplugin.kubelet.register import (
+from kubeletplugin.kubelet import (
     Prober,
     Registration,
     SocketError,
     SocketPaths,
     UnixServer,
+    handlers,
     other_sockets,
     remove_stale_sockets,
     socket_paths,
 )
-from kubeletplugin.kubelet.service import handlers
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.pb import (
     dra_health_v1alpha1_pb2,
@@ -225,7 +225,7 @@ def test_health_is_sent_again_before_it_expires_in_the_kubelet(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WAITS.health_resent < WAITS.health_lost
-    monkeypatch.setattr(service, "WAITS", dataclasses.replace(WAITS, health_resent=0.01))
+    monkeypatch.setattr(kubelet, "WAITS", dataclasses.replace(WAITS, health_resent=0.01))
     pb = dra_health_v1alpha1_pb2
 
     async def scenario() -> None:
@@ -289,7 +289,7 @@ def test_registration_is_answered(
             assert answers == [registered_now]
 
     asyncio.run(scenario())
-    assert [record.levelname for record in caplog.records if record.name == "kubeletplugin.kubelet.register"] == [level]
+    assert [record.levelname for record in caplog.records if record.name == "kubeletplugin.kubelet"] == [level]
 
 
 def test_sockets_carry_the_pods_uid(short_path: Path) -> None:

@@ -1,19 +1,62 @@
-"""The ASGI application: dispatches paths to endpoints."""
+"""The ASGI application: dispatches paths to endpoints; `/livez` and `/readyz`.
+
+Readiness is a table of named checks, which read memory and do not block. Liveness has no checks: an answer shows that
+the event loop runs. The text has the format of the API server's own endpoints (`[+]name ok`), also with `?verbose`.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runtime import tracing
 from webhook.edge.endpoints import AdmissionEndpoint, RequestLimits, Telemetry
-from webhook.edge.health import Check, HealthEndpoint, Lifecycle
-from webhook.edge.shedding import creates_template, never
+from webhook.edge.shedding import Lifecycle, creates_template, never
 from webhook.reviews.reviewer import Reviewer
 
+Check = Callable[[], tuple[bool, str]]
+"""Returns whether the check passes, and a detail for the answer; the detail may be empty."""
+
 Endpoint = Callable[[Scope, Receive, Send], Coroutine[object, object, None]]
+
+
+class HealthEndpoint:
+    """Answers 200 if every check passes, else 503 with the list of checks."""
+
+    def __init__(self, name: str, checks: Mapping[str, Check], lifecycle: Lifecycle) -> None:
+        """`name` is "livez" or "readyz"; checks are listed in their order."""
+        self._name = name
+        self._checks = checks
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request (ASGI)."""
+        headers = {"Connection": "close"} if self._lifecycle.draining else {}
+        if scope["method"] not in ("GET", "HEAD"):
+            message = f"/{self._name} is read with GET."
+            refusal = JSONResponse({"message": message}, 405, {"Allow": "GET, HEAD", **headers})
+            await refusal(scope, receive, send)
+            return
+        verbose = "verbose" in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        status, text = self.report(verbose=verbose)
+        await PlainTextResponse(text, status, {"Cache-Control": "no-store", **headers})(scope, receive, send)
+
+    def report(self, *, verbose: bool) -> tuple[int, str]:
+        """HTTP status and text of the answer."""
+        lines = []
+        well = True
+        for name, check in self._checks.items():
+            passed, detail = check()
+            well = well and passed
+            verdict = f"[+]{name} ok" if passed else f"[-]{name} failed"
+            lines.append(f"{verdict}: {detail}" if detail else verdict)
+        if well and not verbose:
+            return 200, "ok"
+        lines.append(f"{self._name} check {'passed' if well else 'failed'}")
+        return 200 if well else 503, "\n".join(lines) + "\n"
 
 
 class Application(Starlette):
