@@ -12,8 +12,7 @@ import orjson
 
 from cluster.store import Store
 from commands.cluster.reader import Object
-from commands.explain.claim_objects import ClaimObjects
-from commands.explain.quotas import QuotaEffect, effects
+from commands.explain.claim_objects import ClaimObjects, QuotaEffect, effects
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions

@@ -96,13 +96,35 @@ def test_constants_are_written_into_the_policy(spec: str) -> None:
     assert "params" not in made
     assert not any(path[0] == "params" for check in read.checks for path in check.program.references)
     assert outcomes_of(read) == outcomes_of(rule)
+    again, _ = exported(rule)
+    assert again == made
 
 
-def test_a_policy_that_does_not_read_its_constants_gets_no_variable() -> None:
-    (rule,) = loaded(policy(CONSTANTS + "validations: [{expression: object.metadata.name == 'params'}]")).validating
+@pytest.mark.parametrize(
+    "conditions", ["", "matchConditions: [{name: a, expression: params.most == 3}]\n"], ids=["never", "in-a-condition"]
+)
+def test_a_policy_whose_validations_do_not_read_its_constants_gets_no_variable(conditions: str) -> None:
+    validations = "validations: [{expression: object.metadata.name == 'params'}]"
+    (rule,) = loaded(policy(CONSTANTS + conditions + validations)).validating
     made, _ = exported(rule)
     assert "variables" not in made
     assert made["validations"] == [{"expression": "object.metadata.name == 'params'"}]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ('" params.most > 3 "', "failed expression: params.most > 3"),
+        ('"params.most >\\n  3"', None),
+    ],
+    ids=["one-line", "two-lines"],
+)
+def test_the_default_message_quotes_an_expression_of_one_line_as_its_author_wrote_it(
+    expression: str, message: str | None
+) -> None:
+    (rule,) = loaded(policy(f"{CONSTANTS}validations: [{{expression: {expression}}}]")).validating
+    made, _ = exported(rule)
+    assert made["validations"][0].get("message") == message
 
 
 @pytest.mark.parametrize("name", ["host-devices", "privileged"])
