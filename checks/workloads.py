@@ -8,9 +8,15 @@ from typing import Final
 from neuron import names
 from neuron.api.claim_reader import describe
 from neuron.api.fields import mapping, mappings, text
-from neuron.api.pod_groups import MOST_CLAIMS, WORKLOAD, GroupClaim, claim_lists
-from neuron.api.taint_rules import NARROWING
-from neuron.api.ultraservers import GROUP, ULTRASERVER, VERSION
+from neuron.api.slices import NARROWING
+from neuron.api.workloads import (
+    MOST_CLAIMS,
+    ULTRASERVER,
+    ULTRASERVERS_API,
+    WORKLOAD,
+    GroupClaim,
+    claim_lists,
+)
 from neuron.findings import Finding, closest_word, did_you_mean, quoted, warning
 from neuron.names import DNS_LABEL
 
@@ -163,10 +169,10 @@ def check_ultraserver(data: Mapping[str, object]) -> Iterator[Finding]:
 def _check_version(data: Mapping[str, object]) -> Iterator[Finding]:
     """NEU716: AWS's documentation writes v1 in places, and no cluster serves it."""
     version = text(data.get("apiVersion"))
-    if version != f"{GROUP}/{VERSION}":
+    if version != ULTRASERVERS_API:
         kind = text(data.get("kind")) or ULTRASERVER
-        message = f"AWS's UltraServer operator serves {kind} as {GROUP}/{VERSION}, not {quoted(version, _SHOWN)}."
-        yield warning("NEU716", "apiVersion", message, f"Write apiVersion: {GROUP}/{VERSION}.", version)
+        message = f"AWS's UltraServer operator serves {kind} as {ULTRASERVERS_API}, not {quoted(version, _SHOWN)}."
+        yield warning("NEU716", "apiVersion", message, f"Write apiVersion: {ULTRASERVERS_API}.", version)
 
 
 def _check_fields(

@@ -9,25 +9,31 @@ from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, pr
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.kinds.node_pools import project as project_pool
+from cluster.kinds.nodes import project_node
 from cluster.kinds.resource_quotas import project_limit_range, project_quota
+from cluster.kinds.resource_slices import project_slice
 from cluster.store import (
     AUTOSCALER,
     CLAIM_TEMPLATE,
     DEVICE_CLASS,
     LIMIT_RANGE,
     NAMESPACE,
+    NODE,
     POD_GROUP,
     POOLS,
     RESOURCE_CLAIM,
     RESOURCE_QUOTA,
+    RESOURCE_SLICE,
     TO_COME,
     Store,
     StoredKind,
 )
 from conversion.claims import templates
-from neuron.api import node_pools, pod_groups, ultraservers, vertical_autoscalers
+from conversion.objects.kinds import WITHOUT_PODS
+from neuron.api import node_pools, workloads
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
+from neuron.api.fields import WrongFormError
 
 T = TypeVar("T")
 
@@ -36,9 +42,15 @@ _READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mappin
     ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
     ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),
     (GROUP, "DeviceClass"): (DEVICE_CLASS, project_class),
-    vertical_autoscalers.KIND: (AUTOSCALER, vertical_autoscalers.resized_in_place),
+    workloads.VERTICAL_AUTOSCALER: (AUTOSCALER, workloads.resized_in_place),
+    (GROUP, "ResourceSlice"): (RESOURCE_SLICE, project_slice),
+    ("", "Node"): (NODE, project_node),
     **{(group, kind): (POOLS[kind], project_pool(kind)) for group, kind in node_pools.KINDS},
 }
+MEANT_FOR_OTHERS: Final = frozenset(
+    {*_READERS, (GROUP, CLAIM_TEMPLATE.name), (GROUP, RESOURCE_CLAIM.name), *WITHOUT_PODS}
+)
+"""Group and kind of the objects on which decisions about others depend, and claims, which policies may judge."""
 
 
 def take(store: Store, group: str, kind: str, namespace: str, name: str, data: dict[str, object]) -> None:
@@ -52,7 +64,7 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
         facts = _read(project, data)
         if facts is None and kind == "DeviceClass":
             facts = UNREADABLE_CLASS
-        if target in (NAMESPACE, DEVICE_CLASS):
+        if target in (NAMESPACE, DEVICE_CLASS, NODE, RESOURCE_SLICE):
             key = ("", name)
         if facts is not None and (name or target is not NAMESPACE):
             store.put(target, key, facts)
@@ -66,11 +78,11 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
         store.put(CLAIM_TEMPLATE, key, structs.replace(facts, spec=spec))
     elif (group, kind) == (GROUP, RESOURCE_CLAIM.name):
         store.put(RESOURCE_CLAIM, key, read_claim(kind, str(data.get("apiVersion")), data.get("spec"))[0])
-    elif (group, kind) == (pod_groups.GROUP, pod_groups.POD_GROUP):
-        (claims,) = pod_groups.claim_lists(kind, data)
+    elif (group, kind) == (workloads.SCHEDULING, workloads.POD_GROUP):
+        (claims,) = workloads.claim_lists(kind, data)
         store.put(POD_GROUP, key, claims)
-    elif (group, kind) == (ultraservers.GROUP, ultraservers.WORKLOAD):
-        store.put(TO_COME, (namespace, ultraservers.template_of(data)), True)
+    elif (group, kind) == (workloads.ULTRASERVERS, workloads.ULTRASERVER_WORKLOAD):
+        store.put(TO_COME, (namespace, workloads.template_of(data)), True)
 
 
 def _with_digest(data: Mapping[str, Any]) -> TemplateFacts:
@@ -82,5 +94,5 @@ def _read(project: Callable[[Mapping[str, object]], T | None], data: dict[str, o
     """What is kept of an object; None if it is malformed."""
     try:
         return project(data)
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, WrongFormError):
         return None

@@ -1,4 +1,5 @@
-"""Asks the API server which of the claims and templates that a pod names exist, with a rate limit per namespace.
+"""Asks the API server what no cache has: which of the claims and templates that a pod names exist, with a rate limit
+per namespace, and the schemas of kinds.
 
 Every pod may name objects that are not in a cache. Without a limit, a namespace that creates such pods could make the
 webhook send requests all the time. The API server would throttle the webhook, and delay its writes.
@@ -10,10 +11,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from cluster import resources
-from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import PARTIAL, ApiServer
+from runtime.api_server import NOT_FOUND, PARTIAL, ApiServer, ApiServerError, StatusError, loaded
 
 RESOURCES: Final = {
     "ResourceClaim": resources.RESOURCE_CLAIMS,
@@ -74,7 +75,7 @@ class LookUps:
         self._tokens = Tokens(clock)
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which objects exist; see `ClaimView.exist`.
+        """Which objects exist; see `Store.exist`.
 
         `MOST_LOOKUPS` names are requested in parallel, within `SECONDS` and half of the time left for the review. Each
         namespace also has a budget of requests.
@@ -99,3 +100,36 @@ class LookUps:
         except (ApiServerError, TimeoutError):
             return None
         return True
+
+
+_DOCUMENT_SECONDS: Final = 3.0
+"""Time-out of one document with schemas."""
+
+
+def from_thread(server: ApiServer) -> Callable[[str], object]:
+    """Reads the schemas of an apiVersion (OpenAPI v3), also of CustomResourceDefinitions, for a thread beside the loop.
+    Any account may read them (ClusterRole `system:discovery`).
+
+    The function returns None for an apiVersion that is not served, and a text that says why it cannot be read.
+    """
+    loop = asyncio.get_running_loop()
+
+    def document(api_version: str) -> object:
+        root = "apis" if "/" in api_version else "api"
+        path = f"/openapi/v3/{root}/{'/'.join(quote(part, safe='') for part in api_version.split('/'))}"
+        try:
+            # Decoded here, and not in the event loop: it may have megabytes.
+            return loaded(asyncio.run_coroutine_threadsafe(_read(server, path), loop).result())
+        except TimeoutError:
+            return f"no answer within {_DOCUMENT_SECONDS:g} s"
+        except StatusError as error:
+            return None if error.code == NOT_FOUND else str(error)
+        except ApiServerError as error:
+            return str(error)
+
+    return document
+
+
+async def _read(server: ApiServer, path: str) -> bytes:
+    async with asyncio.timeout(_DOCUMENT_SECONDS):
+        return await server.request("GET", path, timeout=_DOCUMENT_SECONDS)

@@ -1,8 +1,9 @@
 """The store: everything that is known of one cluster, and the only answer to what is in it.
 
 It is filled by changes of objects: by watches (the server), by lists (commands that read a cluster once) or by files.
-What was read completely is told with `complete`; then what is missing is none. A store over another one is an overlay:
-its objects are about to be applied there.
+Every answer is known, none, or not seen. What was read completely is told with `complete`; then what is missing is
+none. Of any other collection, what is missing was not seen, and the answer is None. A store over another one is an
+overlay: its objects are about to be applied there.
 """
 
 import dataclasses
@@ -27,9 +28,9 @@ from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.api.metadata import namespace_named
-from neuron.api.pod_groups import GroupClaim, group_of
+from neuron.api.fields import namespace_named
 from neuron.api.slice_shapes import Census
+from neuron.api.workloads import GroupClaim, group_of
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 
@@ -121,7 +122,7 @@ KINDS: Final[Mapping[str, StoredKind[Any]]] = {kind.name: kind for kind in _API_
 
 
 class Store:
-    """What is known of a cluster. A `ServerView`.
+    """What is known of a cluster.
 
     Caches that follow watches are a moment behind: a pod that is created together with its namespace may be decided
     without the namespace's annotations.
@@ -379,7 +380,15 @@ class Store:
         return self.get(POD_GROUP, (namespace, group_of(pod))) or ()
 
     async def exist(self, kind: str, namespace: str, names: Iterable[str]) -> Mapping[str, bool | None]:
-        """Which ResourceClaims or ResourceClaimTemplates exist, or are about to; see `ClaimView.exist`."""
+        """Which ResourceClaims or ResourceClaimTemplates exist, or are about to.
+
+        What is not kept is asked of the API server (`look_ups`): caches do not have an object that was applied a moment
+        ago. Takes at most a second, and less than the review has left, for any number of names. Does not raise.
+
+        Returns:
+            For each name whether it exists; None if it is not known: no cluster, no permission, too many names, or no
+            answer in time.
+        """
         wanted = list(names)
         found: dict[str, bool | None] = {name: self._holds(kind, (namespace, name)) or None for name in wanted}
         unknown = [name for name, exists in found.items() if exists is None]

@@ -40,7 +40,7 @@ from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plai
 from neuron import names
 from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
-from neuron.api.pod_groups import GroupClaim, group_of
+from neuron.api.workloads import GroupClaim, group_of
 from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
 
 decide_pod = convert

@@ -80,6 +80,25 @@ class ClusterView(Protocol):
         """`ultraserverMode` of a ResourceClaimTemplate's UltraServerConfig; None if it has none."""
 
 
+class NamespaceView(Protocol):
+    """Facts about namespaces for policies. Reads caches."""
+
+    def namespace(self, name: str) -> NamespaceFacts:
+        """Settings of a namespace; `NO_FACTS` if it is unknown."""
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None if it is unknown."""
+
+    def namespace_object(self, name: str) -> Mapping[str, object] | None:
+        """A Namespace with all fields that policies can read (`neuron.api.fields`); None if they are unknown."""
+
+    def quotas(self, name: str) -> Mapping[str, int] | None:
+        """Devices that the ResourceQuotas of a namespace allow, by the resource's name in `spec.hard`.
+
+        Empty if no quota limits them; None if the quotas are not known yet.
+        """
+
+
 class DeviceView(Protocol):
     """Facts about devices by which claims are checked. Reads caches."""
 

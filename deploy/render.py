@@ -12,12 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import helm_python as helm
 
+from commands.cli.report import report
+from commands.cli.templates import prune
 from deploy import kinds
+from kubeletplugin.cli import main as plugin
 from neuron.hardware.instances import Catalogue
 from neuron.names import SAGEMAKER_PREFIX
 from policies.schema.followable import FOLLOWED, SUBRESOURCES
+from webhook.server.command import webhook
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "deploy" / "chart"
@@ -134,9 +139,26 @@ def followed() -> str:
     return json.dumps({"resources": FOLLOWED, "subresources": SUBRESOURCES}, indent=2) + "\n"
 
 
+def flags(command: click.Command) -> list[str]:
+    """The long flags of a command."""
+    return [flag for each in command.params for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")]
+
+
 def schema() -> str:
-    """The text of `values.schema.json`, with the instance types of the catalogue."""
+    """The text of `values.schema.json`, with the instance types of the catalogue, and the flags of the programs."""
     whole = json.loads((CHART / "values.schema.json").read_text())
+    known_flags = {
+        "webhook": flags(webhook),
+        "kubeletPlugin": flags(plugin),
+        "prune": flags(prune),
+        "audit": flags(report),
+    }
+    for part, known in known_flags.items():
+        listed = "|".join(sorted(each.removeprefix("--") for each in known))
+        whole["properties"][part]["properties"]["extraArgs"]["items"] = {
+            "type": "string",
+            "pattern": f"^--({listed})(=|$)",
+        }
     known = Catalogue()
     names = [entry.name for entry in known]
     limited = whole["then"]["properties"]

@@ -4,5 +4,5 @@ It has discovery, ResourceSlices, the kubelet's gRPC services and the state that
 in `neuron`, its layers in pyproject.toml.
 
 Read in this order: `discover.sysfs` -> `publish.slices` -> `publish.publisher`, and `prepare.decide` ->
-`prepare.checkpoint` -> `prepare.cdi` -> `prepare.preparer` -> `kubelet.service`; health is `discover.health`.
+`prepare.checkpoint` -> `prepare.cdi` -> `prepare.preparer` -> `kubelet`; health is `discover.health`.
 """

@@ -14,9 +14,22 @@ from typing import Any, Final
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, SliceEvent, UnreadableObjectError
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
-from runtime import raw_objects
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError, TooLongError
-from runtime.api_server import APPLY, JSON, RESOURCE_GROUP, Collection, Resource, kubernetes_version, served_versions
+from runtime.answers import identity
+from runtime.api_server import (
+    APPLY,
+    CONFLICT,
+    JSON,
+    NOT_FOUND,
+    RESOURCE_GROUP,
+    ApiAnswerError,
+    ApiServerError,
+    Collection,
+    Resource,
+    StatusError,
+    TooLongError,
+    kubernetes_version,
+    served_versions,
+)
 from runtime.api_transport import Connection, load_configuration
 from runtime.retries import REQUEST_TIMEOUT
 from runtime.text import cited
@@ -282,7 +295,7 @@ def _read(raw: bytes, plural: str) -> JsonObject | None:
     try:
         item = json.loads(raw)
     except (RecursionError, ValueError) as error:
-        found = raw_objects.identity(raw)
+        found = identity(raw)
         name = f"{found.namespace}/{found.name}" if found.namespace else found.name
         _log.warning("object left out", extra={"object": f"{plural} {name}", "error": type(error).__name__})
         return None

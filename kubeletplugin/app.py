@@ -22,23 +22,23 @@ from kubeletplugin.discover import emulate
 from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.node_facts import Catalogues
-from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.own_node import Labeller, NodeApi, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.kubelet.register import (
+from kubeletplugin.kubelet import (
     Prober,
     Registration,
     SocketError,
     SocketKeeper,
     SocketPaths,
     UnixServer,
+    handlers,
     other_sockets,
     remove_stale_sockets,
     socket_paths,
 )
-from kubeletplugin.kubelet.service import handlers
-from kubeletplugin.metrics import PluginMetrics, PluginMetricsServer
+from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
     ALL_WELL,
     CHECKS_WELL,
@@ -64,15 +64,15 @@ from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.gate import KubeletGate
-from kubeletplugin.publish.node_labels import Labeller
 from kubeletplugin.publish.offer import Guard, OfferSettings
 from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
 from kubeletplugin.publish.slices import driver_version, published_attributes
 from kubeletplugin.settings import DriverSettings
 from neuron import names
 from neuron.hardware.instances import Catalogue, InstanceType
-from runtime import tracing
-from runtime.api_errors import ClusterUnavailableError
+from runtime import listening, tracing
+from runtime.api_server import ClusterUnavailableError
+from runtime.metrics_server import serving_metrics
 from runtime.startup import StartupError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -193,7 +193,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         metrics.registered.set_function(lambda: float(bool(gate.registered)))
         registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:
-            stack.callback(_serve_metrics(settings, metrics).close)
+            listener = listening.listen(_host(settings), settings.metrics_port, "--bind-address", "--metrics-port")
+            stack.enter_context(serving_metrics(metrics.registry, listener))
         # Registration comes last: the kubelet calls the driver's socket as soon as it sees the registration socket.
         plugin = UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock))
         await stack.enter_async_context(_serving(plugin))
@@ -323,20 +324,6 @@ def _host(settings: DriverSettings) -> str:
     return settings.bind_address.removeprefix("[").removesuffix("]")
 
 
-def _host_and_port(settings: DriverSettings, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets (RFC 3986)."""
-    host = _host(settings)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _serve_metrics(settings: DriverSettings, metrics: PluginMetrics) -> PluginMetricsServer:
-    try:
-        return PluginMetricsServer(metrics, _host(settings), settings.metrics_port)
-    except OSError as error:
-        where = _host_and_port(settings, settings.metrics_port)
-        raise StartupError(f"Metrics cannot be served on {where}: {error}. Choose another --metrics-port.") from error
-
-
 @contextlib.asynccontextmanager
 async def _serving(server: UnixServer) -> AsyncIterator[None]:
     try:
@@ -357,7 +344,8 @@ async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
 
 @contextlib.asynccontextmanager
 async def _health_service(settings: DriverSettings, prober: Prober) -> AsyncIterator[None]:
-    where = _host_and_port(settings, settings.health_port)
+    host = _host(settings)
+    where = f"[{host}]:{settings.health_port}" if ":" in host else f"{host}:{settings.health_port}"  # RFC 3986
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((prober.handler(),))
     try:

@@ -19,7 +19,7 @@ from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.preparer import Preparer
-from kubeletplugin.prepare.usage import NoKubeletError, Usage, UsedDevice
+from kubeletplugin.prepare.usage import NodeUsage, NoKubeletError, UsedDevice
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class DeviceInfo:
         self,
         driver: Driver,
         preparer: Preparer,
-        usage: Usage,
+        usage: NodeUsage,
         monitor: HealthMonitor,
         read_use: Callable[[Iterable[int]], Mapping[int, CoresUse]],
         *,

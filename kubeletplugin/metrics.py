@@ -1,7 +1,6 @@
 """Prometheus metrics of the driver."""
 
 import contextlib
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,8 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-
-from runtime import metrics_server
 
 PREFIX: Final = "neuron_dra_plugin"
 
@@ -213,25 +210,3 @@ class PluginMetrics:
         finally:
             self._claims.labels(operation, result).inc()
             self._seconds.labels(operation).observe(time.perf_counter() - start)
-
-
-class PluginMetricsServer:
-    """Serves `/metrics` on a plain HTTP port until it is closed."""
-
-    def __init__(self, metrics: PluginMetrics, host: str, port: int) -> None:
-        """Listen. Raises OSError if the port cannot be used."""
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        listener = socket.create_server(address[:2], family=family, dualstack_ipv6=dual)
-        self._server = metrics_server.MetricsServer(metrics.registry, listener)
-        self._server.start()
-
-    @property
-    def port(self) -> int:
-        """The port; if 0 was requested, the one that was assigned."""
-        return self._server.address[1]
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.close()

@@ -31,7 +31,7 @@ from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from runtime.api_errors import ClusterUnavailableError
+from runtime.api_server import ClusterUnavailableError
 
 _MOST_FILES: Final = 4000
 _DEEPEST: Final = 6

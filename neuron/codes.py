@@ -1195,8 +1195,9 @@ CODES: Final = {
     ),
     "NEU718": FindingCode(
         "The kind does not exist in its API group",
-        "The group is one of Kubernetes itself, to which no other program adds kinds. A kind that resembles none of "
-        "the group is not judged: a newer Kubernetes may have it.",
+        "The group is one of Kubernetes itself, to which no other program adds kinds; or the API server has removed "
+        "the version, as of apps/v1beta1 and batch/v1beta1; or apiVersion or kind is missing. A kind that resembles "
+        "none of the group is not judged: a newer Kubernetes may have it.",
         "",
         "no API server has a kind 'Deploymnet' in apps/v1. Did you mean kind: Deployment? kubectl refuses the object: "
         "correct it.",

@@ -1,32 +1,196 @@
-"""Reads answers of the API server within bounds: bodies, lines of watches, and lists page by page.
+"""Reads answers of the API server within bounds: lists page by page, lines of watches, and each object as bytes.
+
+A tenant controls depth and content of the objects in a namespace: `opaque.parameters` of a claim may nest 5,000 levels
+and contain strings (a single surrogate) that Go accepts as JSON. Parsers fail at about 1,000 levels or at such a
+string, even if they only skip it, and then the whole list or event would be lost. So each object is cut out as bytes
+first, without recursion, and decoded separately.
 
 Lists leave `resourceVersion` unset: they show the most recent state, and all pages of one list show the same state.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
-from runtime.api_errors import TooLongError
+import msgspec
 
-if TYPE_CHECKING:  # a webhook without a cluster does not load it: it takes 8 MiB
-    import aiohttp
+from runtime.api_server import TooLongError
 
+WINDOW: Final = 64 * 1024
+"""Bytes at the beginning of an object that contain its name: kube-apiserver writes `metadata` first, and in it the name
+before all fields that a user can make long (field order of `metav1.ObjectMeta`)."""
 
 _SHRINK: Final = 4
+_PAUSE_EVERY: Final = 4096
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_OPEN: Final = frozenset(b"{[")
+_QUOTE: Final = ord('"')
+_COLON: Final = ord(":")
+_EVENT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]{1,16})"\s*,\s*"object"\s*:\s*(?=\{)')
+_FIELDS: Final = {b'"name"': "name", b'"namespace"': "namespace", b'"uid"': "uid", b'"resourceVersion"': "version"}
 
 
-async def content_of(response: "aiohttp.ClientResponse", most: int) -> bytes | None:
-    """The whole body; None if it is longer than `most` bytes, and then the connection is closed."""
-    pieces, length = [], 0
-    async for piece in response.content.iter_any():
-        pieces.append(piece)
-        length += len(piece)
-        if length > most:
-            response.close()
-            return None
-    return b"".join(pieces)
+class ListMeta(msgspec.Struct, frozen=True):
+    """`metav1.ListMeta`."""
+
+    resourceVersion: str = ""  # noqa: N815 - the wire's spelling
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Identity of an object. Fields that were not found are empty."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    version: str = ""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A list, or a part of one.
+
+    Attributes:
+        metadata: of the list.
+        items: the objects, each as JSON; None: there are none. An answer without this field is not a list.
+    """
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_NOT_TAKEN: Final = (RecursionError, msgspec.DecodeError, UnicodeDecodeError)
+"""Errors of the parser for objects that it cannot skip."""
+_decode_page: Final = msgspec.json.Decoder(Page).decode
+_decode_event: Final = msgspec.json.Decoder(_Event).decode
+_decode_meta: Final = msgspec.json.Decoder(ListMeta).decode
+_decode_text: Final = msgspec.json.Decoder(str).decode
+
+
+def read_page(body: bytes) -> Page:
+    """Split a list into its objects. It may block for long: on the event loop use `steps`.
+
+    Raises:
+        msgspec.DecodeError: it is not a list.
+    """
+    return next(page for page in steps(body) if page is not None)
+
+
+def steps(body: bytes) -> Iterator[Page | None]:
+    """Split a list into its objects in bounded steps: yields None after each step but the last, which is the page.
+
+    A page without deep objects takes one step, in C.
+
+    Raises:
+        msgspec.DecodeError: it is not a list.
+    """
+    try:
+        yield _decode_page(body)
+    except _NOT_TAKEN as error:
+        yield from _cut(body, error)
+
+
+def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
+    """The same for a page with an object that the parser cannot skip. Counts brackets.
+
+    Raises:
+        msgspec.DecodeError: it is not a list; the message is `reason`, the parser's error.
+    """
+    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta | None = None
+    depth, start, key = 0, 0, b""
+    for number, token in enumerate(_TOKEN.finditer(body), start=1):
+        if number % _PAUSE_EVERY == 0:
+            yield None
+        letter = body[token.start()]
+        if letter == _QUOTE:
+            if depth == 1 and body[token.end() : token.end() + 1] == b":":
+                key = token[0]
+        elif letter in _OPEN:
+            depth += 1
+            if depth == 2 and key == b'"items"':
+                items = []
+            if depth == (3 if key == b'"items"' else 2):
+                start = token.start()
+        else:
+            depth -= 1
+            if depth == 2 and items is not None and key == b'"items"':
+                items.append(msgspec.Raw(body[start : token.end()]))
+            elif depth == 1 and key == b'"metadata"':
+                metadata = _decode_meta(body[start : token.end()])
+    if depth or items is None or metadata is None:
+        raise msgspec.DecodeError(str(reason))
+    yield Page(metadata, items)
+
+
+def read_event(line: bytes) -> tuple[str, bytes]:
+    """Type and object of one line of a watch.
+
+    Raises:
+        msgspec.DecodeError: it is not an event.
+    """
+    try:
+        event = _decode_event(line)
+    except _NOT_TAKEN as error:
+        return _cut_event(line, error)
+    return event.type, bytes(event.object)
+
+
+def _cut_event(line: bytes, reason: Exception) -> tuple[str, bytes]:
+    """The same for an object that the parser cannot skip. kube-apiserver writes the type first, and nothing after the
+    object."""
+    kind, begun = read_beginning(line)
+    end = begun.rstrip()
+    if not end.endswith(b"}}"):
+        raise msgspec.DecodeError(str(reason))
+    return kind, end[:-1]
+
+
+def read_beginning(line: bytes) -> tuple[str, bytes]:
+    """Type of an event whose line may be incomplete, and the existing part of the object.
+
+    Raises:
+        msgspec.DecodeError: it is not an event.
+    """
+    start = _EVENT.match(line, 0, WINDOW)
+    if start is None:
+        raise msgspec.DecodeError("the line is no event of a watch")
+    return start[1].decode(), line[start.end() :]
+
+
+def identity(raw: bytes) -> Identity:
+    """Identity of an object, read from its first `WINDOW` bytes. The rest may be unreadable."""
+    found: dict[str, str] = {}
+    depth, section, field = 0, b"", ""
+    for token in _TOKEN.finditer(raw, 0, WINDOW):
+        letter = raw[token.start()]
+        if letter in _OPEN:
+            depth, field = depth + 1, ""
+        elif letter != _QUOTE:
+            if depth == 2 and section == b'"metadata"':
+                break
+            depth, field = depth - 1, ""
+        elif token.end() < len(raw) and raw[token.end()] == _COLON:
+            field = _FIELDS.get(token[0], "") if depth == 2 and section == b'"metadata"' else ""
+            section = token[0] if depth == 1 else section
+        elif field and field not in found:
+            found[field] = _text(token[0])
+            if len(found) == len(_FIELDS):
+                break
+    return Identity(**found)
+
+
+def _text(token: bytes) -> str:
+    try:
+        return _decode_text(token)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 async def lines(chunks: AsyncIterable[bytes], longest: int, window: int) -> AsyncGenerator[bytes, None]:
@@ -52,27 +216,9 @@ async def lines(chunks: AsyncIterable[bytes], longest: int, window: int) -> Asyn
                 yield line
 
 
-class PageMetadata(Protocol):
-    """The field of `metav1.ListMeta` that paging needs."""
-
-    @property
-    def continue_(self) -> str:
-        """Token of the next page; empty on the last page."""
-
-
-class ListPage(Protocol):
-    """One decoded page."""
-
-    @property
-    def metadata(self) -> PageMetadata: ...
-
-
-P = TypeVar("P", bound=ListPage)
-
-
 async def pages(
-    fetch: Callable[[Mapping[str, str]], Awaitable[P]], query: Mapping[str, str], limit: int
-) -> AsyncGenerator[P, None]:
+    fetch: Callable[[Mapping[str, str]], Awaitable[Page]], query: Mapping[str, str], limit: int
+) -> AsyncGenerator[Page, None]:
     """The pages of one list.
 
     Args:

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 import msgspec
 
-from runtime import answers, kubeconfigs
-from runtime.api_errors import (
+from runtime import kubeconfigs
+from runtime.api_server import (
+    COMPACT,
     FORBIDDEN,
+    JSON,
     UNAUTHORIZED,
     BrokenConnectionError,
     ClusterUnavailableError,
@@ -32,7 +34,6 @@ from runtime.api_errors import (
     TooLongError,
     UnreachableError,
 )
-from runtime.api_server import COMPACT, JSON
 from runtime.retries import REQUEST_TIMEOUT, RETRY
 
 if TYPE_CHECKING:
@@ -467,10 +468,15 @@ def _unusable(files: Sequence[Path], why: str, otherwise: str) -> str:
 
 
 async def _content_of(response: aiohttp.ClientResponse) -> bytes:
-    content = await answers.content_of(response, LONGEST_ANSWER)
-    if content is None:
-        raise TooLongError(f"the answer is longer than {LONGEST_ANSWER} bytes")
-    return content
+    """The whole body; the connection of one that is too long is closed."""
+    pieces, length = [], 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        length += len(piece)
+        if length > LONGEST_ANSWER:
+            response.close()
+            raise TooLongError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+    return b"".join(pieces)
 
 
 def _status_of(response: aiohttp.ClientResponse, content: bytes) -> StatusError:

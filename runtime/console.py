@@ -14,7 +14,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, BinaryIO, Final, NamedTuple, TextIO
 
 import orjson
 
@@ -38,6 +38,15 @@ _ERASED: Final = "\r\x1b[K"
 """Moves to the beginning of the line, and erases it."""
 
 
+class Row(NamedTuple):
+    """A labelled text; `mark` stands before it, in a colour. A label that is that of the row above is not repeated."""
+
+    label: str
+    text: str
+    mark: str = ""
+    colour: int = 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Style:
     """How text is printed.
@@ -58,6 +67,17 @@ class Style:
     def lines(self, text: str, indent: int = 0) -> str:
         """A text in printable characters, broken at the width; lines after the first one are indented."""
         return wrapped(printable(text, self.encoding), indent, self.width)
+
+    def labelled(self, rows: Iterable[Row], room: int) -> str:
+        """Rows with their labels, which take `room` columns, at the left."""
+        out, label = [], ""
+        for row in rows:
+            shown, label = row.label if row.label != label else "", row.label
+            indent = room + 2 + (len(row.mark) + 1 if row.mark else 0)
+            mark = self.painted(row.mark, row.colour) + " " if row.mark else ""
+            line = f"  {self.painted(f'{shown:<{room}}', CYAN)}{mark}{self.lines(row.text, indent)}"
+            out.append(f"{line.rstrip()}\n")
+        return "".join(out)
 
 
 def painted(text: str, *codes: int) -> str:

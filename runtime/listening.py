@@ -29,12 +29,15 @@ def listen(host: str, port: int, host_flag: str, port_flag: str) -> socket.socke
         StartupError: the server cannot listen on this address.
     """
     try:
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        dual = socket.has_dualstack_ipv6()
+        found = socket.getaddrinfo(
+            host or ("::" if dual else None), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         # A name with both families, such as localhost: most users mean IPv4.
         family, *_, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return socket.create_server(
+            address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dual and family == socket.AF_INET6
+        )
     except OSError as error:
         raise StartupError(_cannot_listen(error, host, port, host_flag, port_flag)) from error
 

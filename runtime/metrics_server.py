@@ -12,9 +12,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -43,39 +42,19 @@ ANSWER_TIMEOUT: Final = 10.0
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
-class MetricsServer:
-    """Serves a registry at `/metrics` over plain HTTP.
-
-    Attributes:
-        address: host and port.
-    """
-
-    def __init__(self, registry: CollectorRegistry, listener: socket.socket) -> None:
-        """Serve on a bound socket; `close` closes it."""
-        self.address: tuple[str, int] = listener.getsockname()[:2]
-        self._server = _Server(listener, registry)
-        # The poll interval is the longest delay of `close`.
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def __enter__(self) -> "MetricsServer":
-        """Serve while the context is open."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop listening."""
-        self.close()
+@contextlib.contextmanager
+def serving_metrics(registry: CollectorRegistry, listener: socket.socket) -> Iterator[None]:
+    """Serve a registry at `/metrics` over plain HTTP, on a bound socket, until the context ends; then it is closed."""
+    server = _Server(listener, registry)
+    # The poll interval is the longest delay of the end.
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class _TooLargeError(Exception):

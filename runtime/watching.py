@@ -13,10 +13,23 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 
-from runtime import answers, raw_objects
+from runtime import answers
 from runtime.answers import Pace, pages
-from runtime.api_errors import FORBIDDEN, GONE, UNAUTHORIZED, ApiServerError, StatusError, UnreachableError
-from runtime.api_server import JSON, PARTIAL, PARTIAL_LIST, ApiServer, Collection, decoded, loaded_object
+from runtime.api_server import (
+    FORBIDDEN,
+    GONE,
+    JSON,
+    PARTIAL,
+    PARTIAL_LIST,
+    UNAUTHORIZED,
+    ApiServer,
+    ApiServerError,
+    Collection,
+    StatusError,
+    UnreachableError,
+    decoded,
+    loaded_object,
+)
 from runtime.retries import Backoff
 
 DELETED: Final = "DELETED"
@@ -162,7 +175,7 @@ class Watching:
                 version = page.metadata.resourceVersion
         return version
 
-    async def _page(self, query: Mapping[str, str]) -> raw_objects.Page:
+    async def _page(self, query: Mapping[str, str]) -> answers.Page:
         answer = await self._server.request(
             "GET",
             self.collection.path,
@@ -170,7 +183,7 @@ class Watching:
             query=query,
             accept=PARTIAL_LIST if self.collection.metadata_only else JSON,
         )
-        steps = raw_objects.steps(answer)
+        steps = answers.steps(answer)
         page = decoded(next, steps)
         while page is None:
             await asyncio.sleep(0)
@@ -213,13 +226,13 @@ class Watching:
                     sound()
                 self._doubtful = True
                 steady = asyncio.get_running_loop().call_later(_BRIEF, sound)
-                lines = answers.lines(chunks, LONGEST_OBJECT, raw_objects.WINDOW)
+                lines = answers.lines(chunks, LONGEST_OBJECT, answers.WINDOW)
                 async with contextlib.aclosing(lines):
                     async for line in lines:
                         kind, raw = self._event(line)
                         if kind == "BOOKMARK":
                             self.counters.bookmarks += 1
-                            self.version = raw_objects.identity(raw).version or self.version
+                            self.version = answers.identity(raw).version or self.version
                         else:
                             self.counters.events += 1
                             yield kind, raw
@@ -240,8 +253,8 @@ class Watching:
             self._backoff.failed()
 
     def _event(self, line: bytes) -> tuple[str, bytes]:
-        cut = len(line) == raw_objects.WINDOW and not line.endswith(b"}")  # see `answers.lines`
-        kind, raw = decoded(raw_objects.read_beginning if cut else raw_objects.read_event, line)
+        cut = len(line) == answers.WINDOW and not line.endswith(b"}")  # see `answers.lines`
+        kind, raw = decoded(answers.read_beginning if cut else answers.read_event, line)
         if kind == "ERROR":
             self.version = ""
             raise StatusError.from_status(loaded_object(raw))

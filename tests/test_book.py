@@ -15,7 +15,7 @@ import pytest
 
 from commands.devices.device_map import build as build_map
 from commands.map.page import as_page
-from commands.report.render_html import as_html
+from commands.report.render import as_html
 from tests.commands.map.clusters import mixed
 from tests.commands.report.test_render import hostile, whole
 from tests.support.book import ROOT, build

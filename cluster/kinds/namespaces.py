@@ -10,7 +10,7 @@ import msgspec
 from checks.words import unread_keys
 from cluster.bounded_objects import Bounds
 from neuron import names
-from neuron.api.metadata import namespace_value
+from neuron.api.fields import namespace_value
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 LONGEST_NAMESPACE: Final = 16 * 1024

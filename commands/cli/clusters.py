@@ -179,7 +179,7 @@ async def connected(cluster: ClusterChoice, *, must_answer: bool = True) -> Asyn
         CannotLookError: on entering: the configuration cannot be used, or the server does not answer.
     """
     # Importing the client takes half a second, which --help does not need.
-    from runtime.api_errors import ApiServerError, ClusterUnavailableError, UnreachableError
+    from runtime.api_server import ApiServerError, ClusterUnavailableError, UnreachableError
     from runtime.api_transport import Connection, load_configuration
 
     files = cluster.files

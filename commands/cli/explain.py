@@ -31,8 +31,7 @@ from runtime.console import wrapped
 if TYPE_CHECKING:
     from commands.explain.explaining import Chosen
     from commands.explain.explanation import Explanation
-    from commands.explain.reads import Live, Reads, StoredPod
-    from commands.explain.targets import NamedObject
+    from commands.explain.reads import Live, NamedObject, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
@@ -135,7 +134,7 @@ def _targets(words: Sequence[str]) -> "tuple[list[NamedObject], list[str]]":
     Raises:
         click.UsageError: a word is neither.
     """
-    from commands.explain.targets import NamedObjectError, names_type, targets
+    from commands.explain.reads import NamedObjectError, names_type, targets
 
     files = [each for each in words if names_file(each) and (is_manifest(each) or not names_type(each))]
     try:
@@ -171,7 +170,7 @@ class _Run:
         from commands.explain.explaining import Explainer
         from commands.explain.reads import CannotExplainError, Reads, StoredPod
         from commands.objects.manifests import manifests
-        from runtime.api_errors import ApiServerError
+        from runtime.api_server import ApiServerError
 
         async with connected(cluster) as server:
             reads = Reads(ClusterReader(server), server.address)
@@ -191,7 +190,7 @@ class _Run:
 
     async def _stored(self, reads: "Reads", target: "NamedObject", namespace: str) -> "list[Manifest | StoredPod]":
         """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""
-        from commands.explain.targets import MOST_PODS, POD
+        from commands.explain.reads import MOST_PODS, POD
 
         if target.kind == POD:
             pod = await reads.pod(namespace, target.name)

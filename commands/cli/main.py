@@ -21,7 +21,7 @@ _COMMANDS: Final = {
     "validate": ("commands.cli.validate", "Check manifests offline, before they are applied."),
     "map": ("commands.cli.map", "Show which Neuron devices there are, and who holds them."),
     "policy": ("commands.cli.policy", "Check, test, explain and export policy files."),
-    "probe": ("commands.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
+    "probe": ("commands.cli.status", "Test whether a cluster's webhook converts a pod, in a dry run."),
     "rehearse": (
         "commands.cli.rehearse",
         "Play the migration of a cluster: what moves, waits and why, before anything is touched.",

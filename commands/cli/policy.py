@@ -355,7 +355,7 @@ def _load(context: click.Context, folder: Path, code: int, cluster: ClusterChoic
 
 async def _load_beside(files: Mapping[str, bytes], cluster: ClusterChoice) -> "PolicySet":
     """Load files with the schemas that a cluster serves."""
-    from cluster.served_schemas import from_thread
+    from cluster.look_ups import from_thread
     from policies.files.loader import load
 
     async with connected(cluster) as connection:

@@ -166,17 +166,11 @@ def rehearse(
 
 
 def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]:
+    from commands.rehearse import render
+
     if output == "json":
-        from commands.rehearse.render_json import as_json
-
-        return as_json(made)
-    if output == "html":
-        from commands.rehearse.render_html import as_html
-
-        return [as_html(made)]
-    from commands.rehearse.render_text import as_text
-
-    return [as_text(made, page_style(_COLUMNS), details=details)]
+        return render.as_json(made)
+    return [render.as_html(made) if output == "html" else render.as_text(made, page_style(_COLUMNS), details=details)]
 
 
 def _settings(flags: dict[str, object], **chosen: Any) -> "GatheringSettings":
@@ -225,7 +219,7 @@ class _Source:
         """Whether the files have Nodes."""
         from commands.rehearse.reads import NODE
 
-        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.found)
+        return self.files is not None and any((each.group, each.kind) == NODE for each in self.files.facts)
 
     def read(self, settings: "GatheringSettings", *, live: bool = False) -> "tuple[Gathering, list[str], str]":
         """The cluster, what could not be read of it, and its name. `live`: not that of the files.
@@ -248,7 +242,7 @@ class _Source:
     async def _live(self, settings: "GatheringSettings", counter: Counter) -> "tuple[Gathering, list[str], str]":
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.rehearse.reads import CannotPlayError, from_cluster
-        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from runtime.api_server import ApiServerError, ClusterUnavailableError
 
         async with connected(self.cluster) as server:
             try:

@@ -250,7 +250,7 @@ class _Cluster:
         """
         # The client takes 70 MiB: imported only if there is a cluster.
         from commands.cluster.reader import ClusterReader
-        from runtime.api_errors import ApiServerError, ClusterUnavailableError
+        from runtime.api_server import ApiServerError, ClusterUnavailableError
 
         counter = Counter("objects")
         async with connected(self.cluster) as server:
@@ -274,7 +274,7 @@ class _Cluster:
     ) -> _ReportPart:
         from commands.devices import device_map
         from commands.devices.cluster_devices import ClusterDevices
-        from commands.report import cluster_inputs, webhook_records
+        from commands.report import cluster_inputs
         from commands.report.build import ReportBuilder
         from commands.status import kueue
         from commands.status.lines import CheckResult
@@ -294,7 +294,7 @@ class _Cluster:
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await webhook_records.read_records(reader, self.records, self.namespace, builder.notes)
+            shadowed = await cluster_inputs.read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
         origin = f"{self.name} ({server.address})" if self.name else server.address
         made = builder.build(heading(origin + where), shadowed)

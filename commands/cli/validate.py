@@ -26,7 +26,7 @@ from commands.cli.inputs import (
 from commands.cli.streams import Counter, output_option, write, write_all
 from conversion.asks.steering import Mode
 from neuron import known_faults
-from neuron.api import taint_rules
+from neuron.api import slices
 from neuron.findings import Severity
 from runtime import console
 from runtime.console import json_text
@@ -35,7 +35,8 @@ from runtime.text import counted
 if TYPE_CHECKING:
     from commands.objects.documents import Document
     from commands.objects.manifest_files import Inputs, ReadProblem
-    from commands.validate.check_files import FileValidator, FindingTally, Located
+    from commands.present import Located
+    from commands.validate.check_files import FileValidator, FindingTally
 
 _TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 32
@@ -85,8 +86,8 @@ def validate(
     # Imported here so that `--help` is fast.
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
+    from commands.present import text
     from commands.validate.check_files import FileContext, FileValidator
-    from commands.validate.output import as_text
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
@@ -99,7 +100,7 @@ def validate(
     with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
             shown = (each for each in located if notes or each.finding.severity is not Severity.NOTE)
-            write_all(as_text(shown, console.style(os.environ)))
+            write_all(text.findings(shown, console.style(os.environ)))
         else:
             write(FORMATS[output](list(located), inputs.faults, validator.tally))
     counter.clear()
@@ -136,15 +137,14 @@ async def _join(
     # The client takes 70 MiB: imported only if there is a cluster.
     from commands.cluster.reader import ClusterReader
     from commands.cluster.store import read_store
-    from runtime.api_errors import ApiServerError, ClusterUnavailableError
-    from runtime.api_server import RESOURCE_GROUP, served_versions
+    from runtime.api_server import RESOURCE_GROUP, ApiServerError, ClusterUnavailableError, served_versions
 
     try:
         server = await closing.enter_async_context(connected(cluster))
         reader = ClusterReader(server)
         rules: str | None = None
         if validator.has_taint_rules:
-            found = (await reader.served()).get((RESOURCE_GROUP, taint_rules.KIND))
+            found = (await reader.served()).get((RESOURCE_GROUP, slices.TAINT_RULE))
             rules = "" if found is None else found.resource.version
         store = await read_store(reader, server.address)
         validator.join(store, await served_versions(server, _TIMEOUT), rules)
@@ -193,16 +193,14 @@ def _summary(tally: "FindingTally") -> str:
 
 def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:
     """For programs."""
+    from commands.present import finding_fields
+
     findings = [
         {
             "file": each.source,
             "line": each.line,
             "object": each.subject,
-            "code": each.finding.code,
-            "severity": each.finding.severity.value,
-            "path": each.finding.path,
-            "message": each.finding.message,
-            "fix": each.finding.fix,
+            **finding_fields(each.finding),
             "value": each.finding.value,
         }
         for each in located
@@ -217,7 +215,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "
     """For code hosts."""
     from importlib.metadata import version
 
-    from commands.validate.output import sarif_log
+    from commands.present.sarif import sarif_log
 
     return json_text(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from cluster.resources import PODS
 from neuron import names
-from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import ApiServer, loaded_object
+from runtime.api_server import ApiAnswerError, ApiServer, ApiServerError, StatusError, loaded_object
 
 PAUSE: Final = 2.0
 """Seconds between two attempts."""

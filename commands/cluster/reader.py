@@ -13,33 +13,30 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from neuron.api.fields import WrongFormError
-from neuron.api.metadata import ObjectMeta
+from neuron.api.fields import ObjectMeta, WrongFormError
 from runtime import answers
-from runtime.api_errors import (
+from runtime.answers import Page, read_page
+from runtime.api_server import (
     FORBIDDEN,
     GONE,
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiAnswerError,
-    ApiServerError,
-    StatusError,
-    TooLongError,
-    UnreachableError,
-)
-from runtime.api_server import (
     JSON,
+    NOT_FOUND,
     OLDEST_KUBERNETES,
     RESOURCE_GROUP,
+    UNAUTHORIZED,
+    ApiAnswerError,
     ApiServer,
+    ApiServerError,
     Resource,
+    StatusError,
     TimedApiServer,
+    TooLongError,
+    UnreachableError,
     decoded,
     loaded,
     loaded_object,
     rule_text,
 )
-from runtime.raw_objects import Page, read_page
 
 _ACCEPT: Final = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 _TIMEOUT: Final = 30.0
@@ -114,6 +111,10 @@ _PAUSE: Final = 1.0
 _AT_A_TIME: Final = 8
 
 Object: TypeAlias = Mapping[str, Any]
+
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
+
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[Resource, int], None]
 """Is called after each page: what is read, and how many objects of it have been read."""

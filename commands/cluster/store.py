@@ -12,11 +12,10 @@ import msgspec
 from cluster.bounded_objects import Holdings, Key
 from cluster.collections import OTHERS, RESIZERS, SUPPLIES, TEMPLATES, KeptKind
 from cluster.look_ups import LookUps
-from cluster.object_reader import ObjectReader
+from cluster.reflector import ObjectReader
 from cluster.store import Store, StoredKind
 from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items, unseen
-from runtime.api_errors import ApiServerError, ClusterUnavailableError
-from runtime.api_server import JSON, PARTIAL_LIST, explain
+from runtime.api_server import JSON, PARTIAL_LIST, ApiServerError, ClusterUnavailableError, explain
 from runtime.watching import Counters
 
 T = TypeVar("T")

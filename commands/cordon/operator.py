@@ -18,11 +18,22 @@ from commands.devices.device_map import build
 from commands.devices.devices import NodeMap
 from commands.devices.snapshot import read_snapshot, taint_rules
 from neuron import known_faults, names
-from neuron.api.cordons import Cordon, annotation, read
 from neuron.api.nodes import Node, read_node
 from neuron.api.stored_claims import StoredClaim
-from runtime.api_errors import CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS, ApiServerError, StatusError
-from runtime.api_server import COMPACT, JSON, MERGE_PATCH, Resource, TimedApiServer, explain
+from neuron.api.taints import Cordon, cordon_annotation, read_cordon
+from runtime.api_server import (
+    COMPACT,
+    CONFLICT,
+    JSON,
+    MERGE_PATCH,
+    NOT_FOUND,
+    TOO_MANY_REQUESTS,
+    ApiServerError,
+    Resource,
+    StatusError,
+    TimedApiServer,
+    explain,
+)
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -132,7 +143,7 @@ class Operator:
         except ApiServerError as error:
             raise CannotCordonError(f"{self._address} cannot be read: {error}") from error
         slices, claims, rules = _needed(snapshot.slices), _needed(snapshot.claims), _needed(snapshot.rules)
-        cordon = read((await self._node(target.node)).annotations.get(names.ANNOTATION_CORDONED))
+        cordon = read_cordon((await self._node(target.node)).annotations.get(names.ANNOTATION_CORDONED))
         found = build(dataclasses.replace(snapshot, pods=()))
         if must_exist:
             targets.check(target, found.nodes, cordon.devices)
@@ -291,11 +302,11 @@ class Operator:
         """Change the Node's annotation, as it is now: other commands may change it, too."""
         for attempt in range(1, _ATTEMPTS + 1):
             found = await self._node(node)
-            before = read(found.annotations.get(names.ANNOTATION_CORDONED))
+            before = read_cordon(found.annotations.get(names.ANNOTATION_CORDONED))
             after = change(before)
             if after == before:
                 return
-            changed = {names.ANNOTATION_CORDONED: annotation(after)}
+            changed = {names.ANNOTATION_CORDONED: cordon_annotation(after)}
             patch = {"metadata": {"resourceVersion": found.version, "annotations": changed}}
             try:
                 await self._patch(NODES, node, patch)

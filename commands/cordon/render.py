@@ -6,7 +6,7 @@ from commands.cordon import targets
 from commands.cordon.operator import Scene
 from commands.cordon.targets import PodUse, Target
 from neuron import names
-from neuron.api.taint_rules import read_rule
+from neuron.api.slices import read_rule
 from neuron.findings import few
 from runtime.text import aligned, counted, named
 

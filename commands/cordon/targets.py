@@ -10,8 +10,8 @@ from typing import Any, Final
 from commands.cluster.reader import Object
 from commands.devices.devices import NodeMap
 from neuron import names
+from neuron.api.slices import TAINT_RULE
 from neuron.api.stored_claims import Result, StoredClaim
-from neuron.api.taint_rules import KIND
 from neuron.api.taints import Taint, TolerationSpec
 from neuron.findings import did_you_mean, few, quoted
 from runtime.api_server import Resource
@@ -124,7 +124,7 @@ def _rule(target: Target, pool: str, device: str, resource: Resource, effect: st
     taken = taint(effect)
     return {
         "apiVersion": f"{resource.group}/{resource.version}",
-        "kind": KIND,
+        "kind": TAINT_RULE,
         "metadata": {
             "name": _rule_name(target, device),
             "labels": {names.LABEL_MANAGED_BY: names.MANAGER},

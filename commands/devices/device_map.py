@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
-from commands.cluster.reader import Object, Seen, Unseen
+from commands.cluster.reader import ENDED, Object, Seen, Unseen
 from commands.devices import connected
 from commands.devices.devices import (
     ONLY_PLUGIN,
@@ -40,7 +40,6 @@ _LEAVING: Final = (
 )
 """Taints of nodes that are not ready for pods, or are about to go: no workload tolerates them. Sources: Karpenter
 (karpenter.sh/disrupted, karpenter.sh/unregistered), Cluster Autoscaler, AWS Node Termination Handler, Kubernetes."""
-_FINISHED: Final = ("Succeeded", "Failed")
 
 T = TypeVar("T")
 
@@ -142,7 +141,7 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for pod in pods:
         spec, metadata = pod["spec"], pod["metadata"]
-        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in _FINISHED:
+        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ENDED:
             continue
         if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
             continue

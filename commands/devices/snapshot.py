@@ -17,7 +17,7 @@ from msgspec import structs
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import slice_facts
-from cluster.object_reader import key_of
+from cluster.reflector import key_of
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, StoredKind
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, answered, items
@@ -27,13 +27,11 @@ from conversion.claims.containers import names_legacy
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings, text
 from neuron.api.nodes import Node, read_node
-from neuron.api.pod_groups import group_of
-from neuron.api.slices import Slice, read_slice
+from neuron.api.slices import TAINT_RULE, Slice, read_rule, read_slice, tainted
 from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
-from neuron.api.taint_rules import KIND, read_rule, tainted
-from runtime.api_errors import ApiServerError, UnreachableError
-from runtime.api_server import RESOURCE_GROUP, Resource
+from neuron.api.workloads import group_of
+from runtime.api_server import RESOURCE_GROUP, ApiServerError, Resource, UnreachableError
 from runtime.files import open_regular
 
 T = TypeVar("T")
@@ -174,7 +172,7 @@ async def taint_rules(reader: ClusterReader) -> Resource | None:
         UnreachableError: the cluster does not answer.
     """
     try:
-        found = (await reader.served()).get((RESOURCE_GROUP, KIND))
+        found = (await reader.served()).get((RESOURCE_GROUP, TAINT_RULE))
     except UnreachableError:
         raise
     except ApiServerError:
@@ -274,7 +272,7 @@ _PROJECTIONS: Final[Mapping[str, Callable[[Object], Any]]] = {
     "ResourceClaim": read_stored_claim,
     "Pod": _pod,
     "DeviceClass": _plain,
-    KIND: _plain,
+    TAINT_RULE: _plain,
 }
 """What a snapshot keeps of each kind, in the order of its fields."""
 

@@ -12,8 +12,7 @@ import orjson
 
 from cluster.store import Store
 from commands.cluster.reader import Object
-from commands.explain.claim_objects import ClaimObjects
-from commands.explain.quotas import QuotaEffect, effects
+from commands.explain.claim_objects import ClaimObjects, QuotaEffect, effects
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions
@@ -27,7 +26,7 @@ from neuron import names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
-from neuron.api.pod_groups import group_of
+from neuron.api.workloads import group_of
 from neuron.findings import Finding, Severity
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated

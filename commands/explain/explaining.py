@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.reader import Object, items
+from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
 from commands.explain import node_steps, schedule_steps
 from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
-from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
-from commands.explain.explanation import Block, Blocked, Diagnosis, Explanation, NodeVerdict
+from commands.explain.explanation import Block, Blocked, Diagnosis, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import load_block, node_block, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
 from commands.objects.documents import Document
@@ -28,9 +27,8 @@ from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
 from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node
-from neuron.api.pod_groups import POD_GROUP, group_of
 from neuron.api.stored_claims import Allocation, StoredClaim
-from neuron.api.ultraservers import WORKLOAD, template_of
+from neuron.api.workloads import POD_GROUP, ULTRASERVER_WORKLOAD, group_of, template_of
 from runtime.text import cited, named
 
 if TYPE_CHECKING:
@@ -239,7 +237,7 @@ class Explainer:
     def _workload_of(self, pod: Object) -> Object | None:
         """The NeuronUltraServerWorkload that makes a template of a pod."""
         wanted = self._templates_of(pod)
-        known = self._objects(WORKLOAD, pod["metadata"].get("namespace") or "")
+        known = self._objects(ULTRASERVER_WORKLOAD, pod["metadata"].get("namespace") or "")
         return next((each.data for each in known if template_of(each.data) in wanted), None)
 
     def _queued(self, pod: Object) -> Object | None:
@@ -282,7 +280,6 @@ def _unbound(pod: Object) -> Object:
 
 
 # The scheduler counts extended resources: the node's allocatable amount, less what its pods request.
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
@@ -291,7 +288,7 @@ def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in cluster.pods:
         node = (each.get("spec") or {}).get("nodeName")
-        if node and (each.get("status") or {}).get("phase") not in _ENDED:
+        if node and (each.get("status") or {}).get("phase") not in ENDED:
             used[node].update(scheduled(each.get("spec")))
     verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))

@@ -30,7 +30,7 @@ from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.map import page
-from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServerError
 from runtime.api_transport import Connection
 from runtime.listening import listen, on_signals, url
 

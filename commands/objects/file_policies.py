@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from commands.objects.manifests import Manifest
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
@@ -90,7 +90,7 @@ class FilePolicies:
         self._policies = policies
         self._now = now
         self._clock = clock
-        self._known: tuple[ServerView, DeviceKnower] | None = None
+        self._known: tuple[Store, DeviceKnower] | None = None
 
     @classmethod
     def load(
@@ -140,7 +140,7 @@ class FilePolicies:
     # --- conversion -----------------------------------------------------------------------------------------------
 
     def steer(
-        self, manifest: Manifest, template: dict[str, object], namespaces: ServerView
+        self, manifest: Manifest, template: dict[str, object], namespaces: Store
     ) -> tuple[Steering, list[Finding]]:
         """The steering of a template's pods, and findings about policies that could not be evaluated."""
         if not (self._policies.conversions or self._policies.hints or self._policies.templates):
@@ -159,11 +159,11 @@ class FilePolicies:
 
     # --- validation -----------------------------------------------------------------------------------------------
 
-    def judge_object(self, manifest: Manifest, namespaces: ServerView) -> list[Finding] | None:
+    def judge_object(self, manifest: Manifest, namespaces: Store) -> list[Finding] | None:
         """Findings about an object on CREATE; None if no policy matches it."""
         return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
 
-    def object_verdicts(self, manifest: Manifest, namespaces: ServerView) -> tuple[Verdict, ...]:
+    def object_verdicts(self, manifest: Manifest, namespaces: Store) -> tuple[Verdict, ...]:
         """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
         return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
 
@@ -178,7 +178,7 @@ class FilePolicies:
         return bool(self._policies.mutating)
 
     def change_pod(
-        self, manifest: Manifest, template: dict[str, object], namespaces: ServerView, convert: Convert
+        self, manifest: Manifest, template: dict[str, object], namespaces: Store, convert: Convert
     ) -> Changed | None:
         """What mutating policies and conversion make of the pods of a template; None if no policy changes them.
 
@@ -188,7 +188,7 @@ class FilePolicies:
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
         return self._change(template, subject, convert)
 
-    def change_object(self, manifest: Manifest, namespaces: ServerView, convert: Convert) -> Changed | None:
+    def change_object(self, manifest: Manifest, namespaces: Store, convert: Convert) -> Changed | None:
         """The same of an object that is no Pod."""
         subject = self._subject(manifest.data, manifest.namespace, namespaces)
         return self._change(manifest.data, subject, convert)
@@ -213,22 +213,20 @@ class FilePolicies:
         return Changed(decision, results) if results else None
 
     def judge_pod(
-        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: Store
     ) -> list[Finding] | None:
         """Findings about the pods of a template after conversion; None if no policy matches them."""
         verdicts = self.pod_verdicts(manifest, patched(template, decision.patch), decision, namespaces)
         return list(self._findings(verdicts)) if verdicts else None
 
     def pod_verdicts(
-        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: ServerView
+        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: Store
     ) -> tuple[Verdict, ...]:
         """Verdicts on the pods of a converted template, one for each policy whose resource rules match."""
         subject = self._subject(_pod(manifest, template), manifest.namespace, namespaces)
         return self._verdicts(self._with_templates(subject, decision))
 
-    def subjects(
-        self, manifest: Manifest, operation: str, namespaces: ServerView
-    ) -> Iterator[tuple[Path, RequestSubject]]:
+    def subjects(self, manifest: Manifest, operation: str, namespaces: Store) -> Iterator[tuple[Path, RequestSubject]]:
         """The admission requests that an object causes: its own, and those of the pods that it would create.
 
         Pods of a workload have the path of their template, and are included only on CREATE.
@@ -240,7 +238,7 @@ class FilePolicies:
                 yield path, _named(self._subject(_pod(manifest, template), manifest.namespace, namespaces))
 
     def _subject(
-        self, data: dict[str, object], namespace: str, namespaces: ServerView, operation: str = "CREATE"
+        self, data: dict[str, object], namespace: str, namespaces: Store, operation: str = "CREATE"
     ) -> RequestSubject:
         if data.get("kind") in CLUSTER_SCOPED:
             knowledge = self._knower(namespaces).base
@@ -263,7 +261,7 @@ class FilePolicies:
         )
         return with_whole_namespace(made, namespaces)
 
-    def _knower(self, view: ServerView) -> DeviceKnower:
+    def _knower(self, view: Store) -> DeviceKnower:
         """The `DeviceKnower` of a view; kept while the view is the same."""
         if self._known is None or self._known[0] is not view:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))

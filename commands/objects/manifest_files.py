@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
+from cluster.from_files import MEANT_FOR_OTHERS
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Shapes
-from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools, vertical_autoscalers
 from neuron.api.claim_specs import GROUP
 from runtime.files import open_regular
 
@@ -38,15 +37,6 @@ _RENDERED: Final = "it is a Helm chart: render it first. Use helm template {0} |
 _STDIN: Final = "-"
 STDIN: Final = "<stdin>"
 """Name of standard input in messages."""
-_OTHERS: Final = (
-    ("", "Namespace"),
-    ("", "ResourceQuota"),
-    ("", "LimitRange"),
-    vertical_autoscalers.KIND,
-    *node_pools.KINDS,
-    *WITHOUT_PODS,
-)
-"""Kinds that mean something for others, beside those of `resource.k8s.io`."""
 _KEPT: Final = 1024 * 1024
 """Characters of documents that are parsed only once."""
 _IN_MEMORY: Final = 8 * 1024 * 1024
@@ -185,7 +175,7 @@ class _PartError(Exception):
 
 def means_something(manifest: Manifest) -> bool:
     """Whether an object may mean something for others."""
-    return manifest.group == GROUP or (manifest.group, manifest.kind) in _OTHERS
+    return manifest.group == GROUP or (manifest.group, manifest.kind) in MEANT_FOR_OTHERS
 
 
 def inputs(filenames: Iterable[str | GivenManifests], command: str) -> Iterator[tuple[str, Opener]]:

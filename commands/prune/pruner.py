@@ -33,8 +33,19 @@ from commands.prune.reads import (
     review,
 )
 from neuron import names
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import COMPACT, JSON, MERGE_PATCH, TimedApiServer, loaded_object, rule_text
+from runtime.api_server import (
+    COMPACT,
+    CONFLICT,
+    JSON,
+    MERGE_PATCH,
+    NOT_FOUND,
+    ApiAnswerError,
+    ApiServerError,
+    StatusError,
+    TimedApiServer,
+    loaded_object,
+    rule_text,
+)
 
 _VERBS: Final = ("patch", "delete", "create")
 _PARALLEL: Final = 8

@@ -12,16 +12,21 @@ from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.reader import ClusterReader
 from conversion.claims import templates
 from neuron import names
-from neuron.api.pod_groups import GROUP, POD_GROUP, WORKLOAD, claim_lists
-from runtime.api_errors import (
+from neuron.api.workloads import POD_GROUP, SCHEDULING, WORKLOAD, claim_lists
+from runtime.api_server import (
     FORBIDDEN,
     NOT_FOUND,
+    OLDEST_KUBERNETES,
+    RESOURCE_GROUP,
     UNAUTHORIZED,
     ApiAnswerError,
     ApiServerError,
+    Resource,
     StatusError,
+    decoded,
+    loaded,
+    rule_text,
 )
-from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, Resource, decoded, loaded, rule_text
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -200,7 +205,9 @@ class Reader:
             served = await self._reader.served()
         except ApiServerError as error:
             raise CannotListError(f"Cannot read which kinds the API server serves: {error}.") from error
-        groups = [(kind, served[GROUP, kind].resource) for kind in (POD_GROUP, WORKLOAD) if (GROUP, kind) in served]
+        groups = [
+            (kind, served[SCHEDULING, kind].resource) for kind in (POD_GROUP, WORKLOAD) if (SCHEDULING, kind) in served
+        ]
         for kind, resource in (("Pod", PODS), *groups):
             for key, user in await self._users(kind, resource):
                 found[key].append(user)

@@ -18,10 +18,10 @@ from commands.report.inventory import Found, Root
 from commands.status.lines import listed
 from conversion.objects import pods as pod_views
 from neuron import names
-from neuron.api.node_selection import REQUIRED
+from neuron.api.nodes import REQUIRED
 from neuron.findings import Finding
+from runtime.answers import identity
 from runtime.console import BOLD, GREEN, RED, Style, json_text, printable, wrapped
-from runtime.raw_objects import identity
 from runtime.text import counted, number_ranges
 
 MOST_TRIES: Final = 60_000

@@ -27,8 +27,7 @@ from commands.report.model import NO_DEVICES, Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
-from neuron.api.node_selection import required_terms
-from neuron.api.nodes import UNSCHEDULABLE, Node
+from neuron.api.nodes import UNSCHEDULABLE, Node, required_terms
 from neuron.hardware.device_shapes import DEVICE_ID, qualified
 from neuron.hardware.instances import InstanceType
 from neuron.quantities import amount_of

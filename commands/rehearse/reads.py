@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NODE = ("", "Node")
 _POOL_LABEL: Final = names.KARPENTER_POOL_LABELS[0]
-_DEVICE_KINDS = (NODE, (RESOURCE_GROUP, "ResourceSlice"), (RESOURCE_GROUP, "DeviceTaintRule"))
+_TAINT_RULE: Final = (RESOURCE_GROUP, "DeviceTaintRule")
 
 
 class CannotAssumeError(Exception):
@@ -112,12 +112,12 @@ def from_files(
     Raises:
         CannotAssumeError: a pool of `settings.pools` cannot have that many nodes.
     """
-    devices: list[Found] = []
+    rules: list[Found] = []
     others: list[Found] = []
     for found in inputs.found:
-        (devices if (found.group, found.kind) in _DEVICE_KINDS else others).append(found)
-    read = [{**orjson.loads(each.raw), "kind": each.kind} for each in devices]
-    read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP]
+        (rules if (found.group, found.kind) == _TAINT_RULE else others).append(found)
+    read = [{**orjson.loads(each.raw), "kind": each.kind} for each in rules]
+    read += [each.data for each in inputs.facts if each.group == RESOURCE_GROUP or (each.group, each.kind) == NODE]
     seen = gather(read, "files", now)
     version = settings.options.kubernetes_version or max(
         (node.kubelet for node in items(seen.nodes)), key=_numbers, default=""

@@ -20,12 +20,13 @@ from commands.report.model import (
     Fate,
     NeuronNodes,
     Obstacle,
+    PodNeed,
     PodsNow,
     Reference,
     TemplatePods,
     Workload,
 )
-from commands.report.places import Fit, Places, PodNeed
+from commands.report.plan import Fit, Places
 from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
@@ -248,7 +249,8 @@ def _manifest(root: Root) -> Manifest:
     if root.running and isinstance(data.get("spec"), dict):
         # A scheduler has set it: the next pod of this kind is scheduled, and converted, again.
         data["spec"].pop("nodeName", None)
-    return dataclasses.replace(next(manifests_of(data)), form=found.form)
+    made = next(manifests_of(data))
+    return dataclasses.replace(made, form=found.form or made.form)
 
 
 def _reference(root: Root, manifest: Manifest) -> Reference:

@@ -7,6 +7,7 @@ from typing import BinaryIO, Final
 import msgspec
 import orjson
 
+from cluster.from_files import MEANT_FOR_OTHERS
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.long_lists import LONG, recognise
@@ -14,24 +15,11 @@ from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, 
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
 from conversion.objects import pods
-from conversion.objects.kinds import WITHOUT_PODS
 from neuron import names
-from neuron.api import node_pools, vertical_autoscalers
-from neuron.api.claim_specs import GROUP
 
 _COMMAND: Final = "report"
 _WRAPPER: Final = b'"AppWrapper"'
 _NAMES_TEMPLATE: Final = (b'"resourceClaimTemplateName"', f'"{names.ANNOTATION_TEMPLATE}"'.encode())
-_FACTS: Final = frozenset(
-    {
-        *(("", kind) for kind in ("Namespace", "ResourceQuota", "LimitRange")),
-        vertical_autoscalers.KIND,
-        *node_pools.KINDS,
-        *((GROUP, kind) for kind in ("DeviceClass", "ResourceClaimTemplate", "ResourceClaim")),
-        *WITHOUT_PODS,
-    }
-)
-"""Objects on which the decisions about others depend, and claims, which policies may judge."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,7 +109,7 @@ class _InputReader:
             self.documents[name, line] = (document, manifest)
         if manifest.wraps:
             return  # The objects in it follow.
-        if (manifest.group, manifest.kind) in _FACTS:
+        if (manifest.group, manifest.kind) in MEANT_FOR_OTHERS:
             self.facts.append(manifest)
             return
         version = str(manifest.data.get("apiVersion") or "").rpartition("/")[2]
@@ -158,7 +146,7 @@ class _InputReader:
 
     def _take_json(self, name: str, raw: bytes, version: str, kind: str) -> None:
         group, _, short = version.rpartition("/")
-        if (group, kind) not in _FACTS:
+        if (group, kind) not in MEANT_FOR_OTHERS:
             raw = raw if self._reduced is None else self._reduced(kind, raw)
             self.found.append(Found(group, short, kind, raw, name, 1))
             return

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from commands.cluster.reader import Object
 from commands.objects.manifest_files import ReadProblem
-from commands.report.places import PodNeed
+from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, Severity
 from runtime.text import counted, named
 
@@ -128,6 +129,19 @@ class PodsNow:
     plugin: int = 0
     converted: int = 0
     pending: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PodNeed:
+    """What the pods of equal templates need of a node. Compared by identity.
+
+    Attributes:
+        pod: with the node selection and the tolerations only.
+        claims: the specs of its claims.
+    """
+
+    pod: Object
+    claims: tuple[ClaimSpec, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -335,6 +349,14 @@ class Shadowed:
     pods: int
     source: str = LOG
     note: str = ""
+
+
+_MOST_SHADOWED: Final = 1000
+"""Entries of a report; those with the most pods are kept."""
+
+
+def most_pods_first(found: Iterable[Shadowed]) -> tuple[Shadowed, ...]:
+    return tuple(sorted(found, key=lambda each: (-each.pods, each.namespace, each.name, each.outcome))[:_MOST_SHADOWED])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

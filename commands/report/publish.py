@@ -18,8 +18,7 @@ from commands.cluster.reader import ClusterReader, Object, Unseen, unseen, whole
 from commands.report.model import Audit, AuditViolation, Report
 from neuron import names
 from neuron.findings import short
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource
+from runtime.api_server import CONFLICT, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
 
 SOURCE: Final = names.MANAGER
 NAME: Final = "neuron-dra"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commands.cluster.reader import Object, Seen, Unseen
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.status.lines import StatusCheck, StatusLine, listed
 from neuron.api.fields import mapping, mappings, sequence, text
 from runtime.text import cited, named
 
-CHECK: Final = "Karpenter"
+CHECK: Final = StatusCheck("Karpenter")
 SELECTOR: Final = "app.kubernetes.io/name=karpenter"
 """Label of the Deployment in Karpenter's chart."""
 
@@ -32,7 +32,7 @@ def check(found: Seen[Object], webhook: Iterable[Mapping[str, object]]) -> Itera
         webhook: the Deployments of our webhook: whether they convert pods for Karpenter's nodes.
     """
     if isinstance(found, Unseen):
-        yield StatusLine(CHECK, CheckResult.UNKNOWN, found.why, found.fix)
+        yield CHECK.unseen(found)
         return
     serves = any(_switched(each, _SERVES) is True for each in webhook)
     for each in found:
@@ -45,22 +45,22 @@ def _line(name: str, deployment: Mapping[str, object], *, serves: bool) -> Statu
     ignores = _switched(deployment, _IGNORES)
     if isinstance(ignores, str):
         why = f"IGNORE_DRA_REQUESTS of {name} is {ignores}: it is not known whether it ignores pods with claims."
-        return StatusLine(CHECK, CheckResult.UNKNOWN, why)
+        return CHECK.unknown(why)
     if ignores is not False:
         ignoring = f"{name} ignores pods with claims (IGNORE_DRA_REQUESTS, the default)"
         if not serves:
-            return StatusLine(CHECK, CheckResult.WELL, f"{ignoring}: {_LEFT}.")
+            return CHECK.well(f"{ignoring}: {_LEFT}.")
         why = f"{ignoring}, and pods are converted for its nodes ({_ON}): those that need a new node wait for ever."
-        return StatusLine(CHECK, CheckResult.NOTE, why, f"Set {_ON} to false.")
+        return CHECK.note(why, f"Set {_ON} to false.")
     gates = sorted({gate for each in _GATES for gate in _gates(_value(deployment, each))})
     described = f"with the gates {listed(map(named, gates))}" if gates else "without a gate for a driver"
     considering = f"{name} considers pods with claims (settings.enableDRA, {described})"
     if not serves:
         why = f"{considering}; AWS's provider describes no Neuron devices of nodes that do not exist, so {_LEFT}."
-        return StatusLine(CHECK, CheckResult.NOTE, why)
+        return CHECK.note(why)
     why = f"{considering}, and pods are converted for its nodes ({_ON})."
     fix = "A release of AWS's provider starts no node for Neuron claims: keep this only for a build that does."
-    return StatusLine(CHECK, CheckResult.NOTE, why, fix)
+    return CHECK.note(why, fix)
 
 
 def _containers(deployment: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

@@ -39,8 +39,7 @@ from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import PublishedDevice, Slice, read_slice
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION, Value, qualified
-from runtime.api_errors import ApiServerError
-from runtime.api_server import GROUP_PATH, served_versions
+from runtime.api_server import GROUP_PATH, ApiServerError, served_versions
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""

@@ -18,12 +18,13 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.yaml_items import Look
+from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
 from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
-from neuron.api import taint_rules
+from neuron.api import slices
 from neuron.api.claim_reader import VERSIONS, value_text
 from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
@@ -31,22 +32,6 @@ from neuron.findings import Finding, Severity, did_you_mean, warning
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Located:
-    """A finding and the place of its object.
-
-    Attributes:
-        line: line of the file, counted from 1.
-        subject: kind and name of the object.
-        finding: its path is that in the object.
-    """
-
-    source: str
-    line: int
-    subject: str
-    finding: Finding
 
 
 @dataclasses.dataclass(slots=True)
@@ -102,7 +87,7 @@ class _Judged:
 
 
 def _is_taint_rule(manifest: Manifest) -> bool:
-    return (manifest.group, manifest.kind) == (GROUP, taint_rules.KIND)
+    return (manifest.group, manifest.kind) == (GROUP, slices.TAINT_RULE)
 
 
 def _locate(source: str, document: Document, manifest: Manifest, finding: Finding) -> Located:
@@ -261,7 +246,7 @@ class FileValidator:
 
     def _check_rule_version(self, manifest: Manifest) -> Iterator[Finding]:
         """NEU720 for a DeviceTaintRule of a version that the cluster does not serve, or perhaps does not."""
-        versions, served = taint_rules.VERSIONS, self._rule_version
+        versions, served = slices.TAINT_RULE_VERSIONS, self._rule_version
         version = str(manifest.data["apiVersion"]).rpartition("/")[2]
         if served is None or version == served or version not in versions:
             return

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from conversion.claims.families import Families, choose_families, find_hint
 from neuron import names
-from neuron.api.node_selection import Term, compares, matches_nothing
+from neuron.api.nodes import Term, compares, matches_nothing
 from neuron.findings import Finding, as_warning, did_you_mean, short
 from neuron.hardware.instances import Catalogue, InstanceType
 

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.node_selection import Requirement, Term, matches_nothing
+from neuron.api.nodes import Requirement, Term, matches_nothing
 from neuron.findings import Finding, short, warning
 
 SETTLED_BY: Final = (

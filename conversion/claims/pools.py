@@ -18,7 +18,7 @@ from conversion.claims.candidates import NodeSelection, labels_of
 from conversion.claims.containers import Ask, Role
 from neuron import names
 from neuron.api.node_pools import NODE_GROUP, LabelRule, Pool
-from neuron.api.node_selection import Requirement, Term, compares, matches_nothing, unmet_selector, unmet_terms
+from neuron.api.nodes import Requirement, Term, compares, matches_nothing, unmet_selector, unmet_terms
 from neuron.api.taints import TolerationSpec
 from neuron.hardware.instances import InstanceType
 

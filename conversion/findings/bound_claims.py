@@ -14,7 +14,7 @@ from conversion.objects import pods
 from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
-from neuron.api.node_selection import required_terms
+from neuron.api.nodes import required_terms
 from neuron.findings import Finding
 
 

@@ -16,7 +16,7 @@ from conversion.objects import pods
 from neuron import names
 from neuron.api.fields import mapping, mappings, text
 from neuron.api.node_pools import NODE_GROUP, Pool
-from neuron.api.node_selection import REQUIRED, Requirement, matches_nothing
+from neuron.api.nodes import REQUIRED, Requirement, matches_nothing
 from neuron.findings import Finding, few, short, warning
 
 _FIX: Final = (

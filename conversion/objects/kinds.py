@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from checks.workloads import check_claims, check_ultraserver, check_workload
 from conversion.objects import made_pods
 from conversion.objects.pod_places import ANY, Path, PodPlace, values_at
-from neuron.api import pod_groups, ultraservers
+from neuron.api import workloads
 from neuron.findings import Finding
 
 GroupKind: TypeAlias = tuple[str, str]
@@ -42,7 +42,6 @@ class Kind:
         counted_by_template: whether Kueue (0.17 and later) counts its pod templates, which admission does not change.
         copies_queue: whether Kueue copies its queue label to its pod template.
         controller: API version and kind of the controller of its pods, if that is another object.
-        served: whether current API servers serve it; false for groups that Kubernetes has removed.
         check: for a kind without pods: object -> findings about its own fields. The errors refuse the object.
     """
 
@@ -57,7 +56,6 @@ class Kind:
     counted_by_template: bool = False
     copies_queue: bool = False
     controller: tuple[str, str] | None = None
-    served: bool = True
     check: Callable[[Mapping[str, object]], Iterable[Finding]] | None = None
 
     @property
@@ -90,15 +88,13 @@ _ALL: Final = (
     Kind("", "ReplicationController", (_TEMPLATE,)),
     *(
         Kind(
-            group,
+            "apps",
             kind,
             (_TEMPLATE,),
-            counted_by_template=group == "apps" and kind == "StatefulSet",
-            copies_queue=group == "apps" and kind == "Deployment",
+            counted_by_template=kind == "StatefulSet",
+            copies_queue=kind == "Deployment",
             controller=("apps/v1", "ReplicaSet") if kind == "Deployment" else None,
-            served=group == "apps",
         )
-        for group in ("apps", "extensions")
         for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
     ),
     Kind("batch", "Job", (_TEMPLATE,), counted_by_template=True),
@@ -213,11 +209,11 @@ _ALL: Final = (
     ),
     # --- kinds without pods: their own fields are checked ---
     *(
-        Kind(pod_groups.GROUP, kind, check=functools.partial(check_claims, kind))
-        for kind in (pod_groups.POD_GROUP, pod_groups.WORKLOAD)
+        Kind(workloads.SCHEDULING, kind, check=functools.partial(check_claims, kind))
+        for kind in (workloads.POD_GROUP, workloads.WORKLOAD)
     ),
-    Kind(ultraservers.GROUP, ultraservers.WORKLOAD, check=check_workload),
-    Kind(ultraservers.GROUP, ultraservers.ULTRASERVER, check=check_ultraserver),
+    Kind(workloads.ULTRASERVERS, workloads.ULTRASERVER_WORKLOAD, check=check_workload),
+    Kind(workloads.ULTRASERVERS, workloads.ULTRASERVER, check=check_ultraserver),
 )
 
 KINDS: Final[Mapping[GroupKind, Kind]] = {(each.group, each.kind): each for each in _ALL}
@@ -238,8 +234,8 @@ def holds_claims(group: str, kind: str) -> bool:
 
 def shared_claims(data: Mapping[str, object], group: str, kind: str) -> Iterator[tuple[str, str]]:
     """Kind and name of the claims and templates that a PodGroup or Workload shares among pods; none for other kinds."""
-    if group == pod_groups.GROUP and (group, kind) in KINDS:
-        for claims in pod_groups.claim_lists(kind, data):
+    if group == workloads.SCHEDULING and (group, kind) in KINDS:
+        for claims in workloads.claim_lists(kind, data):
             yield from (each for claim in claims for each in claim.objects)
 
 

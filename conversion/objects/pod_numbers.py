@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from conversion.objects.kinds import KINDS, GroupKind, shared_claims
 from conversion.objects.pod_places import Path, path_text
-from neuron.api import pod_groups
+from neuron.api import workloads
 from neuron.api.fields import mapping
 
 MOST_TEMPLATES: Final = 256
@@ -76,7 +76,7 @@ def _sharing(data: Mapping[str, object], group: str, kind: str) -> Sequence[Work
     if not named:
         return ()
     claims = [{"name": f"shared-{at}", field: name} for at, (field, name) in enumerate(named)]
-    number, why = (1, "") if kind == pod_groups.POD_GROUP else (None, "it does not say how many groups there are")
+    number, why = (1, "") if kind == workloads.POD_GROUP else (None, "it does not say how many groups there are")
     return [WorkloadPods("spec", {"spec": {"resourceClaims": claims}}, number, why)]
 
 
@@ -159,11 +159,8 @@ _NUMBERS: Final[Mapping[GroupKind, _Count]] = {
     ("", "Pod"): _one,
     ("", "PodTemplate"): _one,
     ("", "ReplicationController"): _replicas,
-    **{
-        (group, kind): _per_node if kind == "DaemonSet" else _replicas
-        for group in ("apps", "extensions")
-        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-    },
+    **{("apps", kind): _replicas for kind in ("Deployment", "StatefulSet", "ReplicaSet")},
+    ("apps", "DaemonSet"): _per_node,
     ("batch", "Job"): _job,
     ("batch", "CronJob"): _cron_job,
     ("jobset.x-k8s.io", "JobSet"): _replicated_job,

@@ -20,7 +20,7 @@ from conversion.objects import nesting, queues
 from conversion.objects.wire import ABSENT
 from neuron import names
 from neuron.api import environment
-from neuron.api.node_selection import Affinity
+from neuron.api.nodes import Affinity
 
 _EMPTY = (b"", b"null")
 _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")

@@ -18,8 +18,7 @@ from conversion.patches.decision import Decision, Operation, Outcome, unchanged
 from conversion.patches.enrich_claims import PLACES, metadata_of, pod_of, read_of, settings_of, shadowed
 from conversion.patches.operations import add, set_members
 from neuron import names
-from neuron.api.fields import mapping, mappings, text
-from neuron.api.metadata import ObjectMeta
+from neuron.api.fields import ObjectMeta, mapping, mappings, text
 
 _NO_CORES: Final = {names.CAPACITY_CORES: "0"}
 

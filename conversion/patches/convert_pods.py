@@ -42,7 +42,7 @@ from conversion.patches import hints, operations
 from conversion.patches.claim_patches import claim_patch, encode_record, free_name, mark
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from conversion.patches.named_templates import with_named
-from neuron.api.node_selection import Affinity, required_terms
+from neuron.api.nodes import Affinity, required_terms
 from neuron.api.taints import TolerationSpec
 from neuron.findings import Finding, as_warning, warning
 from neuron.hardware.instances import Catalogue

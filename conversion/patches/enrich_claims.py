@@ -23,8 +23,7 @@ from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Decision, Operation, Outcome, unchanged
 from conversion.patches.operations import MOST_BYTES, add, append, replace, set_members, size_of
 from neuron import names
-from neuron.api.fields import WrongFormError, mapping, mappings, read, sequence, text
-from neuron.api.metadata import ObjectMeta
+from neuron.api.fields import ObjectMeta, WrongFormError, mapping, mappings, read, sequence, text
 from neuron.api.resource_versions import converted
 from neuron.findings import Finding, as_warning, quoted, warning
 from runtime.remembered import fingerprint

@@ -21,7 +21,7 @@ from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
 from conversion.patches.operations import add, append, remove, replace, set_value
 from neuron import names
-from neuron.api.node_selection import PREFERRED, REQUIRED, Affinity, required_terms
+from neuron.api.nodes import PREFERRED, REQUIRED, Affinity, required_terms
 from neuron.findings import Finding, short, warning
 
 _VOLCANO: Final = "volcano"

@@ -1,4 +1,4 @@
-"""The backend: cel-python's grammar, our tree, our closures.
+"""The engine: compiles an expression once, and evaluates it within a budget.
 
 cel-python's interpreter takes 0.1 to 4 ms per expression, converts every object first, and has neither optional access
 nor the libraries of Kubernetes. So only its grammar is used (`kubecel.grammar`), and `kubecel.closures` compiles the
@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kubecel import grammar
-from kubecel.budget import DEFAULT_LIMITS, Budget, Limits
-from kubecel.checking.overloads import Library
-from kubecel.checking.size_estimates import CostLimit, SizeOf
+from kubecel.budget import DEFAULT_LIMITS, Budget, Deadline, Limits, never
+from kubecel.checking import CostLimit, Library, SizeOf
 from kubecel.closures import access, aggregates, calls, comprehensions, operators
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Hint, no_hint
-from kubecel.deadlines import Deadline, never
 from kubecel.errors import (
     CelBudgetExceededError,
     CelCostExceededError,
@@ -28,13 +26,42 @@ from kubecel.errors import (
 )
 from kubecel.estimating.estimate import Estimator
 from kubecel.estimating.expansion import Expander
+from kubecel.library import (
+    authorization,
+    formats,
+    formatting,
+    kubernetes,
+    lists,
+    network,
+    standard,
+    strings,
+    times,
+    urls,
+)
 from kubecel.library.estimates import library_estimate
-from kubecel.library.functions import LIBRARY, MUTATION_LIBRARY
-from kubecel.syntax.nodes import Node
-from kubecel.syntax.references import references
+from kubecel.syntax.nodes import Node, references
 from kubecel.syntax.tree import TreeBuilder
 from kubecel.types import DYN, Type, mutation_type, no_objects
 from kubecel.values import kind_of
+
+_OVERLOADS: Final = (
+    *standard.OVERLOADS,
+    *times.OVERLOADS,
+    *lists.OVERLOADS,
+    *strings.OVERLOADS,
+    *formatting.OVERLOADS,
+    *formats.OVERLOADS,
+    *kubernetes.OVERLOADS,
+    *network.OVERLOADS,
+    *urls.OVERLOADS,
+    *authorization.OVERLOADS,
+)
+LIBRARY: Final = Library(_OVERLOADS)
+"""All functions of expressions: the CEL standard library and the libraries of Kubernetes 1.36. Calls of others are
+compile errors."""
+MUTATION_LIBRARY: Final = Library((*_OVERLOADS, *strings.OF_MUTATIONS))
+"""Of expressions that make patches."""
+
 
 COMPILED_BY: Final = (access, aggregates, calls, comprehensions, operators)
 """These modules register a compile function for each kind of node."""
@@ -109,8 +136,14 @@ def _check_estimate(cost: int, most: int) -> None:
         )
 
 
-class CelProgram:
-    """A compiled expression (`kubecel.engine.Program`)."""
+class Program:
+    """A compiled expression. Immutable and thread-safe.
+
+    Attributes:
+        source: the text of the expression.
+        syntax: its syntax tree, for analyses.
+        references: every path that it reads, starting at a variable, e.g. `("object", "spec", "containers")`.
+    """
 
     __slots__ = ("_blank", "_code", "_roots", "_wanted", "references", "source", "syntax")
 
@@ -130,7 +163,20 @@ class CelProgram:
         return self._code.type
 
     def evaluate(self, variables: Mapping[str, object], budget: Budget) -> object:
-        """Evaluate; see `kubecel.engine.Program.evaluate`."""
+        """Evaluate.
+
+        Args:
+            variables: a value for every variable that the expression uses: data as `json` decodes it, or values of
+                `kubecel.values`. They are not copied and not changed.
+
+        Returns:
+            None, bool, int, float, str, bytes, list, dict, or a value of `kubecel.values` or
+            `kubecel.library.kubernetes`.
+
+        Raises:
+            CelRuntimeError: the evaluation failed; with the position.
+            CelBudgetExceededError: a limit is reached.
+        """
         frame: list[object] = [*self._blank]
         frame[BUDGET] = budget
         for index, name in self._roots:
@@ -159,7 +205,7 @@ class CelProgram:
 
 
 class Cel:
-    """The engine (`kubecel.engine.CelEngine`). Thread-safe."""
+    """Compiles expressions. Thread-safe."""
 
     def __init__(
         self,
@@ -191,8 +237,22 @@ class Cel:
         limit: CostLimit | None = None,
         deadline: Deadline | None = None,
         mutates: bool = False,
-    ) -> CelProgram:
-        """Parse, check and compile; see `kubecel.engine.CelEngine.compile`."""
+    ) -> Program:
+        """Parse, check and compile.
+
+        Args:
+            variables: types of the variables by name; with `types.record`, an unknown field is an error here.
+            result: the required type of the value, e.g. BOOL.
+            limit: the highest accepted estimate of the cost; None for no limit.
+            deadline: time limit for reading, checking and estimating; None for no limit.
+            mutates: whether the expression makes patches: it has `Object{}`, `JSONPatch{}` and `jsonpatch.escapeKey`.
+
+        Raises:
+            CelCompileError: the expression is wrong; with the position.
+            CelCostExceededError: the estimated cost is above the limit.
+            CelTimeExceededError: the deadline passed.
+            CelBudgetExceededError: a constant part is too large to compute.
+        """
         deadline = deadline or never()
         tree = parse(source, self._limits, deadline)
         compiler = Compiler(
@@ -220,4 +280,4 @@ class Cel:
             raise
         except RecursionError:
             raise CelSyntaxError("the expression is nested too deeply", tree.offset, source) from None
-        return CelProgram(source, tree, compiler, code, result)
+        return Program(source, tree, compiler, code, result)

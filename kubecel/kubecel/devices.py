@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.budget import Budget
-from kubecel.checking.size_estimates import CostLimit, Path, Size
-from kubecel.deadlines import Deadline
-from kubecel.engine import CelEngine, Program
-from kubecel.library import quantity, semver
+from kubecel.budget import Budget, Deadline
+from kubecel.checking import CostLimit, Path, Size
+from kubecel.compile import Cel, Program
+from kubecel.library import kubernetes
 from kubecel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 DEVICE: Final = types.record(
@@ -25,9 +24,6 @@ DEVICE: Final = types.record(
 )
 MAX_COST: Final = 1_000_000
 """The highest estimated cost of a selector that the API server accepts (CELSelectorExpressionMaxCost)."""
-_MOST_ATTRIBUTES: Final = 32
-_DOMAIN, _IDENTIFIER, _DRIVER, _VALUE = 63, 32, 63, 64
-"""Maximum characters of a domain, of a name in it, of a driver's name, and of an attribute's value."""
 
 SELECTOR_VARIABLES: Final[Mapping[str, Type]] = {"device": DEVICE}
 
@@ -35,11 +31,11 @@ _KINDS: Final[dict[str, Callable[[Any], Any]]] = {
     "int": int,
     "bool": bool,
     "string": str,
-    "version": semver.parse,
+    "version": kubernetes.parse_semver,
     "ints": list,
     "bools": list,
     "strings": list,
-    "versions": lambda texts: [semver.parse(text) for text in texts],
+    "versions": lambda texts: [kubernetes.parse_semver(text) for text in texts],
 }
 """Field of a DeviceAttribute in a ResourceSlice (exactly one is set) -> converts its value for CEL."""
 
@@ -57,19 +53,19 @@ def size_of(path: Path) -> Size | None:
         case ("device",):
             most = 0
         case ("device", "driver"):
-            most = _DRIVER
+            most = 63  # characters, as of a domain
         case ("device", "allowMultipleAllocations"):
             most = 1
         case ("device", "attributes" | "capacity") | ("device", "attributes" | "capacity", "@values" | "@items"):
-            most = _MOST_ATTRIBUTES
+            most = 32
         case ("device", "attributes" | "capacity", "@keys"):
-            most = _DOMAIN
+            most = 63
         case ("device", "attributes" | "capacity", "@values" | "@items", "@keys"):
-            most = _IDENTIFIER
+            most = 32  # characters of a name in a domain
         case ("device", "capacity", "@values" | "@items", "@values" | "@items"):
             most = 0
         case ("device", "attributes", "@values" | "@items", name) if name != "@indices":
-            most = _VALUE
+            most = 64
         case _:
             return None
     return Size(0, most)
@@ -78,7 +74,7 @@ def size_of(path: Path) -> Size | None:
 _LIMIT: Final = CostLimit(MAX_COST, size_of)
 
 
-def compile_selector(engine: CelEngine, expression: str, deadline: Deadline | None = None) -> Program:
+def compile_selector(engine: Cel, expression: str, deadline: Deadline | None = None) -> Program:
     """Compile the `cel.expression` of a device selector.
 
     Raises:
@@ -141,7 +137,7 @@ def _attribute(value: object) -> object:
 
 def _capacity(value: object) -> object:
     text = value.get("value") if isinstance(value, Mapping) else value
-    return quantity.parse(str(text))
+    return kubernetes.parse_quantity(str(text))
 
 
 def matches(selector: Program, activation: Mapping[str, object], budget: Budget) -> bool:

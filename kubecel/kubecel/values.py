@@ -1,8 +1,8 @@
 """Values at run time: types, equality, order and membership.
 
-Decoded JSON is not converted: None, bool, int, float, str, list and dict. `kubecel.library.quantity` and
-`kubecel.library.semver` define types that Python does not have. Python's `==` differs from CEL's, so functions here
-compare: `True == 1` is false in CEL, and the comparison of a quantity with a string is an error.
+Decoded JSON is not converted: None, bool, int, float, str, list and dict. `kubecel.library.kubernetes` defines two
+types that Python does not have. Python's `==` differs from CEL's, so functions here compare: `True == 1` is false in
+CEL, and the comparison of a quantity with a string is an error.
 
 Source: cel-spec doc/langdef.md (equality and ordering), cel-go common/types.
 """
@@ -24,10 +24,10 @@ MAX_DEPTH: Final = 100
 WORK_OF_A_PAIR: Final = 5
 """Work of reading one value, or one pair of values, in Python: half a microsecond."""
 
-_NANOSECONDS: Final = 10**9
-MIN_TIMESTAMP: Final = -62135596800 * _NANOSECONDS
+NANOSECONDS: Final = 10**9
+MIN_TIMESTAMP: Final = -62135596800 * NANOSECONDS
 """0001-01-01T00:00:00Z in nanoseconds since 1970."""
-MAX_TIMESTAMP: Final = 253402300800 * _NANOSECONDS - 1
+MAX_TIMESTAMP: Final = 253402300800 * NANOSECONDS - 1
 """9999-12-31T23:59:59.999999999Z."""
 
 

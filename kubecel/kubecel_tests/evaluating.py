@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from kubecel.budget import Budget, Limits
-from kubecel.compile import Cel, CelProgram
+from kubecel.compile import Cel, Program
 from kubecel.types import DYN, Type
 
 _LONGEST_WORD = 128
@@ -21,13 +21,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 ENGINE = Cel(hint=did_you_mean)
 
 
-def compiled(source: str, names: Mapping[str, object] | None = None) -> CelProgram:
+def compiled(source: str, names: Mapping[str, object] | None = None) -> Program:
     """A program; the type of all variables is dyn. The same program is compiled once."""
     return _compiled(source, tuple(names or ()))
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(source: str, names: tuple[str, ...]) -> CelProgram:
+def _compiled(source: str, names: tuple[str, ...]) -> Program:
     variables: dict[str, Type] = dict.fromkeys(names, DYN)
     return ENGINE.compile(source, variables)
 

@@ -27,9 +27,8 @@ from typing import Any, Final
 import httpx
 
 from kubecel.budget import Budget
-from kubecel.compile import parse
+from kubecel.compile import LIBRARY, parse
 from kubecel.errors import CelCompileError, CelError
-from kubecel.library.functions import LIBRARY
 from kubecel.syntax import nodes as syntax
 from kubecel.types import DYN
 from kubecel.values import kind_of

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kubecel import types
-from kubecel.checking.overloads import Overload
-from kubecel.library.functions import LIBRARY
+from kubecel.checking import Overload
+from kubecel.compile import LIBRARY
 from kubecel.types import Type
 
 KINDS: Final = ("bool", "int", "uint", "double", "string", "bytes", "duration", "timestamp", "list", "map", "optional")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kubecel.budget import POLICY_LIMITS, Budget
-from kubecel.checking.size_estimates import CostLimit
+from kubecel.checking import CostLimit
 from kubecel.compile import Cel
 from kubecel.errors import CelBudgetExceededError, CelCostExceededError, CelRuntimeError, CelTypeError
 from kubecel.library.authorization import AccessDecision, Authorizer, Question

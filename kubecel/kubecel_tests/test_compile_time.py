@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kubecel.budget import DEFAULT_LIMITS, SELECTOR_LIMITS, Budget
+from kubecel.budget import DEFAULT_LIMITS, SELECTOR_LIMITS, Budget, Deadline
 from kubecel.compile import Cel
-from kubecel.deadlines import Deadline
 from kubecel.devices import compile_selector
 from kubecel.errors import (
     CelBudgetExceededError,
@@ -20,7 +19,7 @@ from kubecel.errors import (
     CelSizeExceededError,
     CelTimeExceededError,
 )
-from kubecel.library import pattern_costs
+from kubecel.library import regexes
 from kubecel.library.regexes import compile_pattern
 from kubecel_tests.evaluating import frozen_clock, limited, value
 from kubecel_tests.timing import assert_below
@@ -121,7 +120,7 @@ def test_the_estimate_of_a_slow_pattern_is_not_far_below_its_true_time(pattern: 
         started = time.thread_time()
         compile_pattern(Budget(frozen_clock), f"{pattern}{number}z")
         taken.append(time.thread_time() - started)
-    assert_below(min(taken), pattern_costs.estimate(pattern)[0] * 4 / 1_000_000)
+    assert_below(min(taken), regexes.estimate(pattern)[0] * 4 / 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_the_estimate_of_a_slow_pattern_is_not_far_below_its_true_time(pattern: 
     ],
 )
 def test_repetitions_inside_each_other_multiply(pattern: str, repeats: int) -> None:
-    assert pattern_costs.estimate(pattern)[1] == repeats
+    assert regexes.estimate(pattern)[1] == repeats
 
 
 def test_the_cost_of_a_computed_pattern_is_estimated() -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from kubecel.budget import DEFAULT_LIMITS, MATCH_CONDITION_LIMITS, POLICY_LIMITS, SELECTOR_LIMITS, Budget, Limits
 from kubecel.closures import comprehensions
-from kubecel.compile import Cel
+from kubecel.compile import LIBRARY, Cel
 from kubecel.errors import CelBudgetExceededError
-from kubecel.library.functions import LIBRARY
 from kubecel.syntax.nodes import Macro
 from kubecel.types import DYN, Type
 from kubecel_tests.cost_figures import CEL_GO, KUBERNETES

@@ -8,7 +8,7 @@ import pytest
 from kubecel.budget import Budget
 from kubecel.devices import compile_selector, device_activation, matches
 from kubecel.errors import CelRuntimeError, CelTypeError
-from kubecel.library import semver
+from kubecel.library import kubernetes
 from kubecel_tests.evaluating import ENGINE, frozen_clock
 
 ATTRIBUTES = {
@@ -112,7 +112,7 @@ def test_an_invalid_selector_is_rejected() -> None:
 
 def test_plain_python_values_are_accepted() -> None:
     device = device_activation(
-        "d", {"a": 1, "b": "x", "v": semver.parse("1.0.0")}, {"m": "1Gi"}, allow_multiple_allocations=True
+        "d", {"a": 1, "b": "x", "v": kubernetes.parse_semver("1.0.0")}, {"m": "1Gi"}, allow_multiple_allocations=True
     )
     selector = compile_selector(
         ENGINE,

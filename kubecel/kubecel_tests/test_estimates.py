@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from kubecel.budget import DEFAULT_LIMITS
-from kubecel.checking.size_estimates import UNLIMITED
+from kubecel.checking import UNLIMITED
 from kubecel.closures.compiler import Compiler
-from kubecel.compile import estimate, parse
+from kubecel.compile import LIBRARY, estimate, parse
 from kubecel.devices import MAX_COST, SELECTOR_VARIABLES, compile_selector, size_of
 from kubecel.errors import CelBudgetExceededError, CelCompileError, CelCostExceededError, CelSizeExceededError
-from kubecel.library.functions import LIBRARY
 from kubecel_tests.evaluating import ENGINE
 from kubecel_tests.timing import assert_below
 

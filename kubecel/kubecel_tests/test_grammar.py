@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubecel import grammar
-from kubecel.deadlines import never
+from kubecel.budget import never
 from kubecel.syntax.nodes import Logic
 from kubecel.syntax.tree import TreeBuilder
 from kubecel_tests import parser_table

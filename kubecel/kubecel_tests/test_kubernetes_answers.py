@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kubecel.budget import Budget
+from kubecel.compile import LIBRARY
 from kubecel.devices import compile_selector
 from kubecel.errors import CelCompileError, CelRuntimeError
-from kubecel.library.functions import LIBRARY
 from kubecel.values import kind_of
 from kubecel_tests.evaluating import ENGINE, compiled, frozen_clock
 

@@ -9,11 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubecel.budget import Budget, Limits
-from kubecel.checking.overloads import Overload
-from kubecel.compile import parse
+from kubecel.checking import Overload
+from kubecel.compile import LIBRARY, parse
 from kubecel.errors import CelCompileError, CelError
-from kubecel.library import network, quantity, semver
-from kubecel.library.functions import LIBRARY
+from kubecel.library import kubernetes, network
 from kubecel.types import INT, STRING
 from kubecel.values import (
     MAX_INT,
@@ -42,7 +41,11 @@ VALUES: list[Any] = [
     *(Duration(0), Duration(MAX_INT), Duration(MIN_INT)),
     *(Timestamp(0), Timestamp(MIN_TIMESTAMP), Timestamp(MAX_TIMESTAMP, 1439), Timestamp(MIN_TIMESTAMP, -1440)),
     *(NONE, some(1), some({"a": 1})),
-    *(quantity.parse("1Gi"), quantity.parse("9" * 60 + "E"), semver.parse("1.2.3-rc.1")),
+    *(
+        kubernetes.parse_quantity("1Gi"),
+        kubernetes.parse_quantity("9" * 60 + "E"),
+        kubernetes.parse_semver("1.2.3-rc.1"),
+    ),
     *(network.parse_ip("::1"), network.parse_cidr("10.0.0.1/8")),
 ]
 METHODS = [(name, overload) for name in LIBRARY.names(method=True) for overload in LIBRARY.find(name, method=True)]

@@ -3,7 +3,7 @@
 import pytest
 
 from kubecel.budget import Budget, Limits
-from kubecel.compile import Cel, CelProgram
+from kubecel.compile import Cel, Program
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError
 from kubecel.types import DYN
 from kubecel_tests.evaluating import frozen_clock
@@ -14,7 +14,7 @@ VALUES = {"object": {"kind": "Pod", "items": [1, 2, 3], "names": ["a", "b"]}, "r
 LOOP = "['Deployment', 'Job'].all(kind, object.kind != kind)"
 
 
-def compiled(source: str) -> CelProgram:
+def compiled(source: str) -> Program:
     return ENGINE.compile(source, VARIABLES)
 
 

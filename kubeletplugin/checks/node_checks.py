@@ -22,7 +22,7 @@ from kubeletplugin.discover.processes import ContainerProcess, Processes
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.usage import Usage, UsedDevice
+from kubeletplugin.prepare.usage import NodeUsage, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
 from neuron.api.fields import mapping, mappings
 from neuron.findings import short
@@ -42,7 +42,7 @@ class ContainerLooks:
         self,
         claims: Callable[[], Awaitable[Mapping[str, PreparedClaim]]],
         read_claim: Callable[[str, str], Awaitable[JsonObject | None]],
-        usage: Usage,
+        usage: NodeUsage,
         processes: Processes,
         proc_root: Path,
     ) -> None:

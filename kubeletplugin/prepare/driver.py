@@ -19,7 +19,7 @@ from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, 
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
-from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker, Usage, by_processes, unknown
+from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, ReleaseBlocker, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.retries import Backoff
@@ -65,7 +65,7 @@ class NodeClaims:
     objects: ApiStore
     view: Callable[[], NodeView]
     pool: str
-    usage: Usage
+    usage: NodeUsage
 
 
 class ClaimObserver(Protocol):

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
@@ -134,16 +134,6 @@ class ReleaseBlocker:
     text: str
 
 
-class Usage(Protocol):
-    """What uses the devices of claims."""
-
-    async def listed(self) -> tuple[UsedDevice, ...]:
-        """Devices that the kubelet's pods use. Raises UsageUnknownError."""
-
-    async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
-        """Containers that name claims, as `Processes.scan`. Raises NoProcessesError, UsageUnknownError."""
-
-
 class NodeUsage:
     """Asks the kubelet, and looks at the processes. Callers that wait for a look share it."""
 
@@ -159,11 +149,16 @@ class NodeUsage:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def listed(self) -> tuple[UsedDevice, ...]:
-        """See `Usage`."""
+        """Devices that the kubelet's pods use. Raises UsageUnknownError."""
         return await self._kubelet.used()
 
     async def processes(self, *, environment: bool = False) -> tuple[ProcessUse, ...]:
-        """See `Usage`. What it returns was looked at after the call."""
+        """Containers that name claims, as `Processes.scan`, looked at after the call.
+
+        Raises:
+            NoProcessesError: the host's processes are not visible.
+            UsageUnknownError: they cannot be read, or it took too long.
+        """
         task = self._next.get(environment)
         if task is None or task.done():
             task = self._next[environment] = asyncio.create_task(self._scan(environment=environment))
@@ -185,7 +180,7 @@ class NodeUsage:
 
 
 async def in_use(
-    usage: Usage, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim]
+    usage: NodeUsage, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim]
 ) -> Mapping[str, ReleaseBlocker]:
     """The claims, by UID, that are in use or may be: kubelet and processes both have to deny it.
 

@@ -1,1 +1,1 @@
-"""What the node offers: ResourceSlices, pools, taints, labels of the Node."""
+"""What the node offers: ResourceSlices, pools, taints."""

@@ -14,8 +14,7 @@ from kubeletplugin.discover.health import HealthSnapshot, taints
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, publishes_whole_node
 from neuron import names
-from neuron.api.cordons import Cordon
-from neuron.api.taints import Taint
+from neuron.api.taints import Cordon, Taint
 from neuron.findings import few, quoted
 
 DEVICE_PLUGIN_TAINT: Final = Taint(names.TAINT_DEVICE_PLUGIN, "active", "NoSchedule")

@@ -10,8 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.fields import Fields, mapping, read
-from neuron.api.metadata import ObjectMeta
+from neuron.api.fields import Fields, ObjectMeta, mapping, read
 from neuron.api.taints import Taint
 from neuron.quantities import NotAQuantityError, parse_amount
 

@@ -8,7 +8,7 @@ Source: pkg/apis/resource/v1beta1/conversion.go.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from neuron.api import taint_rules
+from neuron.api import slices
 from neuron.api.claim_specs import GROUP
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -26,7 +26,7 @@ _Change = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 def convertible(kind: str, version: str, wanted: str) -> bool:
     """Whether objects of a kind of `resource.k8s.io` can be converted from one version to another."""
-    versions = taint_rules.VERSIONS if kind == taint_rules.KIND else VERSIONS if kind in _KINDS else ()
+    versions = slices.TAINT_RULE_VERSIONS if kind == slices.TAINT_RULE else VERSIONS if kind in _KINDS else ()
     return version == wanted or (version in versions and wanted in versions)
 
 

@@ -4,15 +4,16 @@
 form that is not known here is left out: newer API versions add forms. Source: `k8s.io/api/resource/v1` of 1.37.
 """
 
+import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from neuron import names
-from neuron.api.fields import Fields, WrongFormError, mapping, read, sequence
+from neuron.api.fields import Fields, ObjectMeta, WrongFormError, mapping, read, sequence
 from neuron.api.taints import Taint
 from neuron.hardware.device_shapes import Scalar, Value, Version, qualified
 from neuron.quantities import NotAQuantityError, parse_amount
@@ -259,3 +260,76 @@ class _SliceSpec(Fields, frozen=True):
 
 class _Slice(Fields, frozen=True):
     spec: _SliceSpec
+
+
+TAINT_RULE: Final = "DeviceTaintRule"
+TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+"""Newest first: 1.37 and later; 1.36; 1.33. They have the same fields (`k8s.io/api/resource`, KEP-5055)."""
+NARROWING: Final = ("deviceClassName", "selectors")
+"""Fields of a selector that versions up to 1.34 have beside the three names."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A DeviceTaintRule: a taint that an administrator gives devices.
+
+    A rule without a selector taints nothing; an empty selector taints every device of every driver. Up to Kubernetes
+    1.34, v1alpha3 also has a class and CEL selectors (`NARROWING`); rules with them are not judged here.
+
+    Attributes:
+        driver: only devices of this driver; None: of all.
+        pool: only devices of this pool; None: of all.
+        device: only devices of this name; None: all.
+    """
+
+    name: str
+    driver: str | None
+    pool: str | None
+    device: str | None
+    taint: Taint
+
+    def selects(self, driver: str, pool: str, device: str) -> bool:
+        """Whether it taints a device."""
+        wanted = ((self.driver, driver), (self.pool, pool), (self.device, device))
+        return all(asked is None or asked == found for asked, found in wanted)
+
+
+def read_rule(item: object) -> TaintRule | None:
+    """Read a rule; None for one that taints nothing, or whose devices are not known here.
+
+    Raises:
+        neuron.api.fields.WrongFormError: it has another form.
+    """
+    rule = read(item, _Rule)
+    selector = rule.spec.device_selector
+    if selector is None or selector.device_class_name or selector.selectors:
+        return None
+    taint = Taint.read(rule.spec.taint)
+    return TaintRule(rule.metadata.name, selector.driver, selector.pool, selector.device, taint)
+
+
+def tainted(slice_: Slice, rules: Sequence[TaintRule]) -> Slice:
+    """A slice with the taints of the rules, as the scheduler sees it."""
+    devices = []
+    for device in slice_.devices:
+        taints = [rule.taint for rule in rules if rule.selects(slice_.driver, slice_.pool, device.name)]
+        devices.append(structs.replace(device, taints=(*device.taints, *taints)) if taints else device)
+    return structs.replace(slice_, devices=tuple(devices))
+
+
+class _Selector(Fields, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: list[object] | None = None
+
+
+class _RuleSpec(Fields, frozen=True):
+    taint: dict[str, object]
+    device_selector: _Selector | None = None
+
+
+class _Rule(Fields, frozen=True):
+    metadata: ObjectMeta
+    spec: _RuleSpec

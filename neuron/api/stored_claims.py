@@ -10,9 +10,8 @@ from msgspec import Struct, field
 
 from neuron import names
 from neuron.api.configs import ConfigSource
-from neuron.api.fields import Fields, mapping, read
-from neuron.api.metadata import ObjectMeta
-from neuron.api.node_selection import NodeSelector
+from neuron.api.fields import Fields, ObjectMeta, mapping, read
+from neuron.api.nodes import NodeSelector
 
 PODS: Final = "pods"
 POD_GROUPS: Final = "podgroups"

@@ -1,9 +1,14 @@
-"""Taints of nodes and devices (KEP-5055), and tolerations of pods and requests, which follow the same rule.
+"""Taints of nodes and devices (KEP-5055), tolerations of pods and requests, which follow the same rule, and cordons.
 
 Source: `ToleratesTaint` of `k8s.io/dynamic-resource-allocation/resourceclaim`, and `taintPreventsAllocation` of the
 structured allocator.
+
+With a cordon, an administrator keeps new claims off devices. Where the API server serves DeviceTaintRules, a rule
+taints the devices. Elsewhere an annotation of the Node names them, and the driver taints them, or does not publish them
+where the cluster keeps no taints.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -60,3 +65,51 @@ def prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[Toleratio
     known = tuple(tolerations)
     preventing = (taint for taint in taints if taint.prevents)
     return any(not any(each.tolerates(taint) for each in known) for taint in preventing)
+
+
+EVERY_DEVICE: Final = "*"
+"""Value of the annotation for every device of the node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cordon:
+    """The devices of one node that are cordoned.
+
+    Attributes:
+        node: whether the whole node is.
+        devices: names of single devices that are, sorted.
+    """
+
+    node: bool = False
+    devices: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.node or bool(self.devices)
+
+    def added(self, device: str) -> "Cordon":
+        """The same with another device; empty: with the node."""
+        if not device:
+            return dataclasses.replace(self, node=True)
+        return _cordon((*self.devices, device), node=self.node)
+
+    def removed(self, device: str) -> "Cordon":
+        """The same without a device; empty: without the node. The cordons of its single devices stay."""
+        if not device:
+            return dataclasses.replace(self, node=False)
+        return _cordon((each for each in self.devices if each != device), node=self.node)
+
+
+def read_cordon(value: str | None) -> Cordon:
+    """The cordon that an annotation says; None: the Node has no such annotation."""
+    # At most 256 names are read: a node has at most 64 devices.
+    words = [word for part in (value or "").split(",", 256)[:256] if (word := part.strip())]
+    return _cordon((word for word in words if word != EVERY_DEVICE), node=EVERY_DEVICE in words)
+
+
+def cordon_annotation(cordon: Cordon) -> str | None:
+    """The annotation that says it; None: without one."""
+    return ",".join([EVERY_DEVICE] * cordon.node + list(cordon.devices)) or None
+
+
+def _cordon(devices: Iterable[str], *, node: bool) -> Cordon:
+    return Cordon(node, tuple(sorted(set(devices))))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from checks.claims.device_index import DeviceIndex, SelectorError
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.claimed import Restated, restated
 from conversion.findings.verification import Sources, Verified, verify
 from conversion.objects import pods
@@ -128,7 +128,7 @@ class ClusterLookups:
         device_class: DeviceClass of generated requests, by the server's settings.
     """
 
-    view: ServerView
+    view: Store
     find: FindClaims = find_nothing
     device_class: str = names.DEVICE_CLASS
     review: ReviewAccess = review_nothing
@@ -140,7 +140,7 @@ class DeviceKnower:
     Belongs to the event loop, except `last` and `templates`, which other threads may read.
     """
 
-    def __init__(self, view: ServerView, catalogue: Catalogue) -> None:
+    def __init__(self, view: Store, catalogue: Catalogue) -> None:
         self._view = view
         self._catalogue = catalogue
         self._seen: tuple[int, int] | None = None

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cluster.answers import NamespaceView
+from conversion.facts import NamespaceView
 from conversion.objects import nesting
 from conversion.objects.kinds import controller_of_pods
 from conversion.objects.queues import copied_labels
 from conversion.objects.wire import ABSENT, AdmissionRequest
-from neuron.api.fields import mapping, text
-from neuron.api.metadata import namespace_named
+from neuron.api.fields import mapping, namespace_named, text
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 
 

@@ -9,7 +9,6 @@ from typing import Final, TypeAlias, TypeVar
 from conversion.claims.instance_fit import most_interfaces
 from kubecel.budget import DEFAULT_LIMITS, Clock
 from kubecel.compile import Cel
-from kubecel.engine import CelEngine
 from neuron import names
 from neuron.findings import did_you_mean, few
 from neuron.hardware.instances import Topology
@@ -65,7 +64,7 @@ def load_folder(folder: Path, *, run_tests: bool = True) -> PolicySet:
 def load(
     files: Mapping[str, bytes],
     *,
-    engine: CelEngine | None = None,
+    engine: Cel | None = None,
     clock: Clock = time.monotonic,
     run_tests: bool = True,
     case_time: CaseTime | None = None,
@@ -185,7 +184,7 @@ class _PolicyReader:
 class _Assembly:
     """Compiles models, and makes the checks that need several fields or files. Adds problems to the reader's."""
 
-    def __init__(self, engine: CelEngine, reader: _PolicyReader, served: Served) -> None:
+    def __init__(self, engine: Cel, reader: _PolicyReader, served: Served) -> None:
         self._engine = engine
         self._sharing = Sharing()
         self._types = ApiTypes(served, reader.definitions)

@@ -10,7 +10,7 @@ from conversion.claims.mapped_templates import MappedTemplate
 from conversion.claims.scheduling import SchedulingHints
 from conversion.claims.templates import Template
 from conversion.objects.pod_places import path_text
-from kubecel.engine import CelEngine, Program
+from kubecel.compile import Cel, Program
 from kubecel.errors import CelError, CelTypeError
 from kubecel.types import BOOL, DYN, JSON_PATCH, NULL, OBJECT, STRING, Type, list_of
 from neuron import names
@@ -71,9 +71,7 @@ class ExpressionCompiler:
         sources: what was compiled, with its path.
     """
 
-    def __init__(
-        self, engine: CelEngine, document: PolicyDocument, sharing: Sharing, problems: list[PolicyProblem]
-    ) -> None:
+    def __init__(self, engine: Cel, document: PolicyDocument, sharing: Sharing, problems: list[PolicyProblem]) -> None:
         """What is wrong, with file and line, is added to `problems`."""
         self._engine = engine
         self._document = document

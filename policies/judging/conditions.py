@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from kubecel.budget import Budget
-from kubecel.engine import Program
+from kubecel.compile import Program
 from kubecel.errors import CelBudgetExceededError, CelError, CelRuntimeError, quoted
 from kubecel.types import Type
 from neuron.findings import short

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from kubecel.budget import MATCH_CONDITION_LIMITS, POLICY_LIMITS, Budget, Clock, Limits
-from kubecel.engine import Program
+from kubecel.compile import Program
 from kubecel.errors import CelBudgetExceededError, CelError
 from kubecel.values import kind_of
 from policies.judging import matching

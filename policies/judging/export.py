@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from kubecel.engine import Program
+from kubecel.compile import Program
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Node
-from kubecel.syntax.references import bound_names
+from kubecel.syntax.nodes import Node, bound_names
 from kubecel.types import BOOL, STRING, Type
 from policies.judging.compiler import BIND, ONLY_OURS
 from policies.judging.rules import ValidatingRule

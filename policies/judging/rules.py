@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 from conversion.claims.mapped_templates import MappedTemplate
 from conversion.claims.scheduling import SchedulingHints
 from conversion.claims.templates import Template
-from kubecel.engine import Program
+from kubecel.compile import Program
 from neuron import names
 from neuron.hardware.instances import Catalogue
 from policies.judging.conditions import CompiledCondition, SharedExpression

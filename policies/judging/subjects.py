@@ -10,8 +10,7 @@ from kubecel.library.authorization import AccessDecision, Ask, Authorizer, Quest
 from kubecel.types import AUTHORIZER, BOOL, DYN, INT, LIST, STRING, TIMESTAMP, Type, list_of, map_of, record
 from neuron.api import resource_versions
 from neuron.api.claim_specs import GROUP
-from neuron.api.fields import mapping, sequence, text
-from neuron.api.metadata import namespace_named, namespace_value
+from neuron.api.fields import mapping, namespace_named, namespace_value, sequence, text
 from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.selectors.engine import DeviceSelectors
@@ -44,7 +43,7 @@ NAMESPACE: Final = record(
     },
 )
 """The type of `namespaceObject` (k8s.io/apiserver/pkg/admission/plugin/cel, BuildNamespaceType), whose values
-`neuron.api.metadata` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
+`neuron.api.fields` makes. Other fields, such as `managedFields`, are errors when an expression is compiled."""
 
 
 class UnansweredError(Exception):

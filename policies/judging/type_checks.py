@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from conversion.objects.pod_places import path_text
-from kubecel.engine import CelEngine
+from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Literal, Node, ObjectLiteral, walk
-from kubecel.syntax.references import path_of
+from kubecel.syntax.nodes import Literal, Node, ObjectLiteral, path_of, walk
 from kubecel.types import DYN, JSON_PATCH, Type, record
 from neuron.findings import did_you_mean, few
 from policies.judging.subjects import types_with
@@ -45,7 +44,7 @@ class KnownKind:
 
 
 def warnings(
-    engine: CelEngine,
+    engine: Cel,
     document: PolicyDocument,
     sources: Sequence[tuple[Path, str]],
     kinds: Sequence[KnownKind],
@@ -66,7 +65,7 @@ def warnings(
 
 
 def _warned(
-    engine: CelEngine,
+    engine: Cel,
     document: PolicyDocument,
     sources: Sequence[tuple[Path, str]],
     kinds: Sequence[KnownKind],
@@ -98,7 +97,7 @@ def _wrong(message: str) -> str:
 
 
 def _of_kind(
-    engine: CelEngine,
+    engine: Cel,
     document: PolicyDocument,
     sources: Iterable[tuple[Path, str]],
     kind: KnownKind,
@@ -125,7 +124,7 @@ def _of_kind(
             variables[document.data["spec"]["variables"][path[2]]["name"]] = result
 
 
-def _wrong_fields(engine: CelEngine, source: str, known: Mapping[str, Type], kind: Type) -> Iterator[str]:
+def _wrong_fields(engine: Cel, source: str, known: Mapping[str, Type], kind: Type) -> Iterator[str]:
     """Fields of `Object{}` and of literal paths of `JSONPatch{}` that the kind does not have."""
     try:
         tree = engine.compile(source, {**known, **dict.fromkeys(("object", "oldObject"), DYN)}, mutates=True).syntax

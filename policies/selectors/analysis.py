@@ -13,8 +13,7 @@ from typing import Final
 
 from kubecel import types
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Node
-from kubecel.syntax.references import bound_names
+from kubecel.syntax.nodes import Node, bound_names
 from kubecel.types import Type
 from kubecel.values import kind_of
 

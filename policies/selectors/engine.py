@@ -24,14 +24,12 @@ from checks.claims.device_index import (
     SelectorUnsupportedError,
 )
 from checks.claims.judging import ClaimContext
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from kubecel import types
-from kubecel.budget import SELECTOR_LIMITS, Budget, Clock
-from kubecel.compile import Cel
-from kubecel.deadlines import Deadline
+from kubecel.budget import SELECTOR_LIMITS, Budget, Clock, Deadline
+from kubecel.compile import Cel, Program
 from kubecel.devices import compile_selector, device_activation, matches
-from kubecel.engine import Program
 from kubecel.errors import (
     CelBudgetExceededError,
     CelCompileError,
@@ -43,7 +41,7 @@ from kubecel.errors import (
     CelTimeExceededError,
     CelUnsupportedError,
 )
-from kubecel.library import semver
+from kubecel.library import kubernetes
 from kubecel.syntax import nodes as syntax
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version, catalogue_shapes
@@ -249,7 +247,7 @@ def _in_cel(value: Value | None) -> object:
     if not isinstance(value, Version):
         return value
     try:
-        return semver.parse(value.text)
+        return kubernetes.parse_semver(value.text)
     except CelRuntimeError:
         return value.text  # The API server admits no such value.
 
@@ -305,7 +303,7 @@ class ClaimPolicies(Protocol):
 
 
 def claim_context(
-    options: ConversionOptions, catalogue: Catalogue, cluster: ServerView, policies: ClaimPolicies | None = None
+    options: ConversionOptions, catalogue: Catalogue, cluster: Store, policies: ClaimPolicies | None = None
 ) -> ClaimContext:
     """Build the context.
 

@@ -22,13 +22,13 @@ from tests.support.clusters import trainium
 from tests.support.invoking import invoke_offline
 from tests.support.packages import PACKAGES
 from webhook.edge import logs
+from webhook.edge.application import build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Lifecycle
 from webhook.edge.metrics import Metrics
+from webhook.edge.shedding import Lifecycle
 from webhook.reviews import chain
 from webhook.reviews.worker_threads import Inline
-from webhook.server.application import build
 from webhook.server.standalone import StandaloneBackend
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from checks.workloads import check_claims, check_member, check_missing
-from neuron.api.pod_groups import GroupClaim
+from neuron.api.workloads import GroupClaim
 
 TEMPLATE = {"name": "neuron", "resourceClaimTemplateName": "four"}
 CLAIM = {"name": "other", "resourceClaimName": "shared"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from checks.workloads import check_ultraserver, check_workload
-from neuron.api.ultraservers import template_of
+from neuron.api.workloads import template_of
 
 NODE = {"nodeId": 0, "nodeName": "n0", "linkStatusHorizontal": "up", "linkStatusVertical": "up"}
 

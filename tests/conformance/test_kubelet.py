@@ -10,8 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kubeletplugin.changes import Clock
-from kubeletplugin.kubelet.register import Registration
-from kubeletplugin.kubelet.service import SERVICES, handlers
+from kubeletplugin.kubelet import SERVICES, Registration, handlers
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 

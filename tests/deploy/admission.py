@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kubecel.budget import Budget
-from kubecel.compile import Cel, CelProgram
+from kubecel.compile import Cel, Program
 from kubecel.errors import CelError
 from kubecel.types import BOOL, DYN, STRING, Type
 from tests.deploy.charts import NAMESPACE, Object
@@ -35,7 +35,7 @@ class Policies:
         ]
         assert all(each["spec"]["failurePolicy"] == "Fail" for each in self._all)
         self._cel = Cel()
-        self._programs: dict[tuple[str, str], CelProgram] = {}
+        self._programs: dict[tuple[str, str], Program] = {}
 
     def refusals(
         self,

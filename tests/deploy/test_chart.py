@@ -1,5 +1,6 @@
 """The chart: the effect of its values, and rules for every object that it renders."""
 
+import base64
 import re
 from typing import Any
 
@@ -29,7 +30,8 @@ from webhook.server import settings
 SECRET: Object = {"certificates": {"mode": "secret"}}
 SYSTEM = ["kube-system", "kube-node-lease", NAMESPACE]
 EXTRAS: Object = {"prune": {"enabled": True}, "map": {"enabled": True}}
-INLINE: Object = {"certificates": {"mode": "secret", "caBundle": "QUJD"}}
+BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+INLINE: Object = {"certificates": {"mode": "secret", "caBundle": BUNDLE}}
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +130,27 @@ def test_the_driver_runs_on_every_type_of_the_catalogue() -> None:
         ({"conversion": {"families": ["p5"]}}, "at '/conversion/families/0': value must be one of 'trn1'"),
         ({"kubeletPlugin": {"instanceTypes": ["p5.48xlarge"]}}, "at '/kubeletPlugin/instanceTypes/0'"),
         ({"kubeletPlugin": {"emulate": "trn2"}}, "at '/kubeletPlugin/emulate': value must be one of ''"),
-        ({"prune": {"schedule": "every night"}}, "at '/prune/schedule'"),
-        ({"audit": {"schedule": "60 * * * *"}}, "at '/audit/schedule'"),
-        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "invalid propertyName 'app.kubernetes.io/name'"),
+        ({"webhook": {"nodeSelector": {"a b": "c"}}}, "invalid propertyName 'a b'"),
+        ({"webhook": {"tolerations": [{"kye": "a"}]}}, "at '/webhook/tolerations/0': additional properties 'kye'"),
         (
-            {"webhook": {"podLabels": {"app.kubernetes.io/component": "x"}}},
-            "invalid propertyName 'app.kubernetes",
+            {"map": {"tolerations": [{"operator": "Is"}]}},
+            "at '/map/tolerations/0/operator': value must be one of 'Exists'",
         ),
+        ({"webhook": {"affinity": {"nodeAfinity": {}}}}, "at '/webhook/affinity': additional properties 'nodeAfinity'"),
+        ({"webhook": {"resources": {"limits": {"memory": "256 MB"}}}}, "at '/webhook/resources/limits/memory'"),
+        ({"webhook": {"extraArgs": ["--no-such-flag"]}}, "'--no-such-flag' does not match pattern '^--(body-timeout|"),
+        ({"kubeletPlugin": {"extraArgs": ["--no-such-flag"]}}, "'--no-such-flag' does not match pattern '^--("),
+        ({"prune": {"extraArgs": ["--older"]}}, "'--older' does not match pattern '^--(all-namespaces|"),
+        ({"audit": {"extraArgs": ["--families1"]}}, "'--families1' does not match pattern '^--(cluster|"),
+        ({"kubeletPlugin": {"bindAddress": "999.1.1.1"}}, "'999.1.1.1' is not valid ipv4"),
+        ({"kubeletPlugin": {"seLinuxOptions": {"typ": "spc_t"}}}, "additional properties 'typ' not allowed"),
+        ({"networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "10.0.0.1"}}]}}, "webhookFrom/0/ipBlock/cidr'"),
+        ({"networkPolicy": {"metricsFrom": [{}]}}, "at '/networkPolicy/metricsFrom/0': minProperties"),
+        ({"deviceClasses": {"extra": {"Upper": {}}}}, "invalid propertyName 'Upper'"),
+        ({"deviceClasses": {"extra": {"a": {"selector": []}}}}, "additional properties 'selector' not allowed"),
+        ({"deviceClasses": {"default": {"extendedResourceName": "neuron"}}}, "/default/extendedResourceName'"),
+        ({"certificates": {"certManager": {"issuerRef": {"kind": "ClusterIssuer"}}}}, "properties 'name' required"),
+        ({"validation": {"matchConditions": [{"name": "a b", "expression": "true"}]}}, "/matchConditions/0/name'"),
         ({"commonLabels": {"a": "b c"}}, "at '/commonLabels/a'"),
         ({"webhook": {"extraEnv": [{"value": "x"}]}}, "at '/webhook/extraEnv/0': missing property 'name'"),
         ({"webhook": {"topologySpread": {"nodes": "Off"}}}, "at '/webhook/topologySpread/nodes'"),
@@ -207,17 +223,42 @@ def test_ports_of_the_webhook_are_values_and_its_service_keeps_its_own() -> None
             {"webhook": {"hostNetwork": True}, "openshift": {"enabled": True}},
             "webhook.hostNetwork is true with openshift.enabled",
         ),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "commonLabels has app.kubernetes.io/name, a label that"),
+        ({"webhook": {"podLabels": {"helm.sh/chart": "x"}}}, "webhook.podLabels has helm.sh/chart, a label that"),
+        (
+            {"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": "0%"}}}},
+            "maxUnavailable is 0 and maxSurge is 0%: a DaemonSet needs one of them, and 0 for the other",
+        ),
+        (
+            {"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}},
+            "maxUnavailable is 1 and maxSurge is 1: a DaemonSet needs one of them, and 0 for the other",
+        ),
+        ({"webhook": {"clientCA": {"names": ["a"]}}}, "webhook.clientCA.names is set without webhook.clientCA.secretN"),
+        ({"certificates": {"caBundle": "abcd"}}, "certificates.caBundle is not the base64 of a certificate in PEM"),
+        ({"podDisruptionBudget": {"maxUnavailable": None}}, "podDisruptionBudget has neither minAvailable nor max"),
+        ({"policies": {"files": {"a.yaml": "kind: [1"}}}, "policies.files: a.yaml is not YAML: "),
     ],
-    ids=["ports", "OpenShift"],
+    ids=[
+        "ports",
+        "OpenShift",
+        "common label",
+        "pod label",
+        "no update",
+        "two updates",
+        "clients",
+        "CA",
+        "budget",
+        "YAML",
+    ],
 )
-def test_settings_of_the_network_that_cannot_work_are_refused(values: Object, fault: str) -> None:
+def test_values_that_a_schema_cannot_judge_are_refused_with_a_sentence(values: Object, fault: str) -> None:
     with pytest.raises(helm.HelmRenderError, match=re.escape(fault)):
         render(values)
 
 
 def test_a_policy_file_with_the_name_of_a_pack_is_refused() -> None:
     with pytest.raises(helm.HelmRenderError, match=r"policies\.files has privileged\.yaml, .* of the pack privileged"):
-        render({"policies": {"packs": ["privileged"], "files": {"privileged.yaml": "x"}}})
+        render({"policies": {"packs": ["privileged"], "files": {"privileged.yaml": "# mine"}}})
 
 
 @pytest.mark.parametrize(("values", "namespace"), [({"test": {"namespace": "kube-system"}}, "x"), ({}, "default")])
@@ -589,7 +630,7 @@ def test_an_issuer_of_the_admin_is_used_instead() -> None:
     assert "Issuer" not in {kind for kind, _ in kinds(objects)}
 
 
-@pytest.mark.parametrize(("values", "injects", "bundle"), [(SECRET, True, None), (INLINE, False, "QUJD")])
+@pytest.mark.parametrize(("values", "injects", "bundle"), [(SECRET, True, None), (INLINE, False, BUNDLE)])
 def test_a_secret_of_the_admin_is_mounted(values: Object, injects: bool, bundle: str | None) -> None:
     objects = render(values)
     spec = pod_specs(objects)["Deployment/neuron-dra"]
@@ -624,16 +665,6 @@ def test_packs_are_not_changed() -> None:
     packs = {path.stem: path.read_text() for path in (ROOT / "policies" / "packs").glob("*.yaml")}
     data = find(render({"policies": {"packs": sorted(packs)}}), "ConfigMap", "neuron-dra-policies")["data"]
     assert data == {f"{name}.yaml": text for name, text in packs.items()}
-
-
-@pytest.mark.parametrize(
-    ("values", "named"), [({}, False), ({"webhook": {"workers": 4}}, True)], ids=["default", "set"]
-)
-def test_a_removed_value_changes_nothing_and_the_notes_name_it(values: Object, named: bool) -> None:
-    texts, plain = render_texts(values), render_texts()
-    assert ("webhook.workers has no effect" in texts.pop("NOTES.txt")) is named
-    del plain["NOTES.txt"]
-    assert texts == plain
 
 
 def test_the_webhook_may_replace_only_the_config_map_of_kept_policies() -> None:
@@ -831,10 +862,29 @@ def test_schedules_of_kubernetes_are_accepted(schedule: str) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    ["", "* * * *", "* * * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7", "TZ=UTC * * * * *", "@noon"],
+    [
+        "",
+        "* * * *",
+        "* * * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 7",
+        "TZ=UTC * * * * *",
+        "@noon",
+        "every night",
+        "5-3 * * * *",
+        "* * * * fri-mon",
+        "*/0 * * * *",
+        "* * * * monday",
+        "1-2-3 * * * *",
+        "*-5 * * * *",
+    ],
 )
 def test_schedules_that_kubernetes_refuses_are_refused(schedule: str) -> None:
-    with pytest.raises(helm.HelmValuesError, match="/prune/schedule"):
+    with pytest.raises(
+        helm.HelmRenderError, match=rf"prune\.schedule is \"{re.escape(schedule)}\", which is no schedule"
+    ):
         render({"prune": {"enabled": True, "schedule": schedule}})
 
 

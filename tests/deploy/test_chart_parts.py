@@ -17,6 +17,7 @@ from commands.status import kueue
 from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.kinds import holds_claims
 from kubeletplugin.cli import main as plugin_main
+from kubeletplugin.discover.own_node import KEYS
 from kubeletplugin.node_events import (
     APPEARED,
     CHECK_FAILED,
@@ -30,7 +31,6 @@ from kubeletplugin.node_events import (
     OTHER_LEFT,
     REGISTERED,
 )
-from kubeletplugin.publish.node_labels import KEYS
 from neuron import names
 from tests.deploy.charts import AUDIT, CHART, EVERYTHING, Object, find, flags, pod_specs, render
 from tests.support.invoking import invoke
@@ -436,7 +436,7 @@ def test_the_audit_needs_policies() -> None:
 def test_the_audit_may_list_every_kind_whose_pods_are_known() -> None:
     rules = find(render(AUDIT), "ClusterRole", "neuron-dra-audit")["rules"]
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
-    wanted = {(each.group, each.plural) for key, each in KINDS_WITH_PODS.items() if each.served and holds_claims(*key)}
+    wanted = {(each.group, each.plural) for key, each in KINDS_WITH_PODS.items() if holds_claims(*key)}
     assert wanted - allowed == set()
 
 

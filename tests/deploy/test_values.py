@@ -46,8 +46,8 @@ def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
 
 
-OPTIONAL = re.compile(r"global|webhook\.workers|.*\.issuerRef\.(name|kind|group)|.*\.resources\.claims")
-"""Helm's own, one that a comment of values.yaml explains, a field of Kubernetes, and a removed one."""
+OPTIONAL = re.compile(r"global|.*\.issuerRef\.(name|kind|group)|.*\.(resources\.claims|(affinity|seLinuxOptions)\.\w+)")
+"""Helm's own, those that a comment of values.yaml explains, and fields of Kubernetes."""
 ENTRY = re.compile(r"\w+\.(mutate|validate)")
 """Names of webhook entries look like values."""
 

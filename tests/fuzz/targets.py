@@ -25,7 +25,7 @@ from commands.rewrite.yaml_edits import EditError, edit
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, Outcome
 from kubecel.budget import Budget, Limits
-from kubecel.checking.size_estimates import UNLIMITED, CostLimit
+from kubecel.checking import UNLIMITED, CostLimit
 from kubecel.compile import Cel
 from kubecel.errors import CelError
 from kubecel.types import DYN

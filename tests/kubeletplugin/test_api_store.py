@@ -15,7 +15,7 @@ from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
 from kubeletplugin.discover.own_node import NodeApi
 from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
 from runtime import api_transport
-from runtime.api_errors import ClusterUnavailableError
+from runtime.api_server import ClusterUnavailableError
 from tests.kubeletplugin.fakes import NODE
 
 GROUP = "/apis/resource.k8s.io"

@@ -25,8 +25,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from kubeletplugin import api_store
 from kubeletplugin.discover.own_node import NodeApi
-from runtime.api_errors import UnreachableError
-from runtime.api_server import COMPACT
+from runtime.api_server import COMPACT, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from tests.support.serving import ROOT
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from runtime import kubeconfigs
-from runtime.api_errors import ClusterUnavailableError
+from runtime.api_server import ClusterUnavailableError
 from runtime.api_transport import load_configuration
 
 

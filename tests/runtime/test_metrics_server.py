@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from runtime import metrics_server
-from runtime.metrics_server import MOST_CONNECTIONS, MOST_HEAD, MetricsServer
+from runtime.metrics_server import MOST_CONNECTIONS, MOST_HEAD, serving_metrics
 from tests.support.timing import assert_below
 
 
@@ -28,18 +28,19 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def server(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
+def server(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(metrics_server, "HEAD_TIMEOUT", 1.0)
-    with MetricsServer(registry, socket.create_server(("127.0.0.1", 0))) as serving:
-        yield serving
+    listener = socket.create_server(("127.0.0.1", 0))
+    with serving_metrics(registry, listener):
+        yield listener.getsockname()
 
 
-def connect(server: MetricsServer) -> socket.socket:
-    return socket.create_connection(server.address, timeout=60)
+def connect(server: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(server, timeout=60)
 
 
-def scrape(server: MetricsServer, path: str = "/metrics", headers: Any = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*server.address, timeout=60)
+def scrape(server: tuple[str, int], path: str = "/metrics", headers: Any = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(*server, timeout=60)
     connection.request("GET", path, headers=headers or {})
     answer = connection.getresponse()
     found = answer.status, answer.read()
@@ -55,7 +56,7 @@ def drained(connection: socket.socket) -> bytes:
     return answer
 
 
-def test_a_registry_is_served(server: MetricsServer) -> None:
+def test_a_registry_is_served(server: tuple[str, int]) -> None:
     status, text = scrape(server)
     assert status == 200
     assert [family.name for family in text_string_to_metric_families(text.decode())] == ["tests", "tests_created"]
@@ -63,7 +64,7 @@ def test_a_registry_is_served(server: MetricsServer) -> None:
     assert scrape(server, "/metrics?name[]=nothing") == (200, b"")
 
 
-def test_thousands_of_connections_use_few_threads(server: MetricsServer) -> None:
+def test_thousands_of_connections_use_few_threads(server: tuple[str, int]) -> None:
     before = threading.active_count()
     connections = [connect(server) for _ in range(300)]
     try:
@@ -76,7 +77,7 @@ def test_thousands_of_connections_use_few_threads(server: MetricsServer) -> None
             connection.close()
 
 
-def test_a_slow_request_head_is_closed_after_its_time_out(server: MetricsServer) -> None:
+def test_a_slow_request_head_is_closed_after_its_time_out(server: tuple[str, int]) -> None:
     with connect(server) as connection:
         started = time.monotonic()
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
@@ -88,7 +89,7 @@ def test_a_slow_request_head_is_closed_after_its_time_out(server: MetricsServer)
         assert_below(time.monotonic() - started, 10)
 
 
-def test_a_request_head_has_a_size_limit(server: MetricsServer) -> None:
+def test_a_request_head_has_a_size_limit(server: tuple[str, int]) -> None:
     with connect(server) as connection:
         with contextlib.suppress(OSError):
             for _ in range(1000):
@@ -110,7 +111,7 @@ def test_a_request_head_has_a_size_limit(server: MetricsServer) -> None:
     [b"\r\n\r\n", b"\n\n", b"GET\r\n\r\n", b"\xff\x00\x16\r\n\r\n", b"GET /metrics HTTP/2\r\n\r\n", b"a b c d\r\n\r\n"],
 )
 def test_input_that_is_not_http_logs_no_traceback(
-    server: MetricsServer, sent: bytes, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    server: tuple[str, int], sent: bytes, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(server) as connection:
         connection.sendall(sent)
@@ -120,7 +121,7 @@ def test_input_that_is_not_http_logs_no_traceback(
 
 
 def test_a_client_that_disconnects_logs_no_line(
-    server: MetricsServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    server: tuple[str, int], capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):
         connection = connect(server)
@@ -144,7 +145,7 @@ class Broken(Collector):
 
 
 def test_exceptions_of_collectors_are_logged_at_a_limited_rate(
-    server: MetricsServer,
+    server: tuple[str, int],
     registry: CollectorRegistry,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,

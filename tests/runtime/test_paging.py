@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from runtime.answers import pages
-from runtime.api_errors import TooLongError
-from runtime.raw_objects import ListMeta, Page
+from runtime.answers import ListMeta, Page, pages
+from runtime.api_server import TooLongError
 
 
 class Server:

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from runtime.api_errors import ApiAnswerError, StatusError
-from runtime.api_server import served_versions
+from runtime.api_server import ApiAnswerError, StatusError, served_versions
 from tests.support.answers import PreparedAnswers
 
 

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, answer
 

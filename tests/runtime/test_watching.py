@@ -11,8 +11,7 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
 from runtime import watching
-from runtime.api_errors import ApiAnswerError, ApiServerError, StatusError, UnreachableError
-from runtime.api_server import Collection, Resource
+from runtime.api_server import ApiAnswerError, ApiServerError, Collection, Resource, StatusError, UnreachableError
 from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing, Watching
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up, raw, status

@@ -13,7 +13,7 @@ from cluster.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
 from cluster.store import DEVICE_CLASS, RESOURCE_SLICE, Store
 from neuron.api.claim_reader import read_class
 from neuron.api.slice_shapes import SliceShapes
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from tests.support.timing import assert_below
 from tests.support.validation import TRN1, TRN2, V1, published, shapes_of
 from webhook.reviews.worker_threads import caller_waits, seconds_left

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.node_pools import MOST_NODES
 from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node, with_types
 from cluster.resources import NODE_CLASSES, NODE_POOLS, NODES
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.pools import StaticNode
 from neuron.hardware.instances import Catalogue, Observation
+from runtime.answers import read_event
 from runtime.api_server import RESOURCE_GROUP, Resource
-from runtime.raw_objects import read_event
 from tests.support.timing import assert_below
 
 TYPE = "node.kubernetes.io/instance-type"

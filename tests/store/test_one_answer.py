@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cluster import from_files
-from cluster.answers import ServerView
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import project_slice
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
@@ -18,7 +17,7 @@ from commands.cluster.reader import ClusterReader
 from commands.cluster.store import read_store
 from commands.devices.snapshot import read_snapshot, stored
 from neuron.api.nodes import read_node
-from runtime.api_errors import ClusterUnavailableError, UnreachableError
+from runtime.api_server import ClusterUnavailableError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from tests.support.fake_api import FakeApi, answer, eventually, raw
 from tests.support.installation import slice_object
@@ -173,6 +172,11 @@ NAMESPACE: Mapping[str, Callable[[Store, str], object]] = {
 }
 APART = {"version", "claim_version", "kubernetes_version", "exist"}
 """Numbers of changes, what only an API server knows, and what is asked from it."""
+FILLING = {
+    *("change", "put", "drop", "get", "complete", "is_complete", "over", "unlisted_pools", "set_kubernetes_version"),
+    *("template", "known_classes", "group_claims", "static_types", "learn_types"),
+}
+"""What fills a store, and parts of it of which the answers are made."""
 
 
 def answers(store: Store) -> dict[str, object]:
@@ -200,8 +204,8 @@ async def by_lists(api: FakeApi, folder: Path) -> Store:
 
 
 def test_every_method_of_the_store_is_compared() -> None:
-    methods = {name for name, _ in inspect.getmembers(ServerView) if not name.startswith("_")}
-    assert methods == CLUSTER.keys() | NAMESPACE.keys() | APART
+    methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
+    assert methods - FILLING == CLUSTER.keys() | NAMESPACE.keys() | APART
 
 
 async def test_watches_lists_and_files_give_the_same_answers(tmp_path: Path) -> None:

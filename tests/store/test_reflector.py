@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.reflector import Key, Reflector
-from cluster.object_reader import Projection
+from cluster.reflector import Key, Projection, Reflector
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing
@@ -342,7 +341,7 @@ async def test_watches_that_end_at_once_are_not_repeated_without_a_pause(api: Fa
 
 
 async def test_a_repeated_problem_is_logged_once(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "cluster.from_watches.reflector")
+    caplog.set_level(logging.INFO, "cluster.reflector")
     api.fault("list", "pods", UNAVAILABLE, times=5)
     async with watched(api) as it:
         await it.reflector.synced.wait()
@@ -355,7 +354,7 @@ async def test_a_repeated_problem_is_logged_once(api: FakeApi, caplog: pytest.Lo
 
 
 async def test_a_stream_that_keeps_failing_is_one_problem(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "cluster.from_watches.reflector")
+    caplog.set_level(logging.INFO, "cluster.reflector")
     broken = raw(200, b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd event lost"}}\n')
     api.fault("watch", "pods", broken, times=4)
     async with watched(api) as it:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.claim_templates import project_template
 from cluster.resources import (
     DEVICE_CLASSES,

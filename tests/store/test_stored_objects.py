@@ -13,12 +13,12 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
 from cluster.bounded_objects import Bounds, Holdings
-from cluster.from_watches.reflector import Reflector
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.claim_templates import LONGEST_TEMPLATE, UNREADABLE_TEMPLATE, TemplateFacts, footprint
+from cluster.reflector import Reflector
 from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES
 from neuron import names
-from runtime.api_errors import TooLongError
+from runtime.api_server import TooLongError
 from runtime.api_transport import Connection
 from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw

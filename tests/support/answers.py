@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from runtime.api_errors import UnreachableError
+from runtime.api_server import UnreachableError
 
 
 class PreparedAnswers:

@@ -15,7 +15,7 @@ from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from conversion.patches.decision import Decision
 from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.api.metadata import namespace_named
+from neuron.api.fields import namespace_named
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
 from policies.applying.steering import finder

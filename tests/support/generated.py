@@ -10,9 +10,8 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
-from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template
 from runtime.api_server import Collection

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.store import Store
-from neuron.api.metadata import namespace_value
+from neuron.api.fields import namespace_value
 from policies.applying.subjects import subject_of, with_whole_namespace
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate

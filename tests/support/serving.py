@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+from unittest import mock
 from urllib.parse import urlsplit
 
 import uvloop
@@ -30,16 +31,17 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
 from runtime import listening
 from tests.support.forked import Forked
+from webhook.edge import acceptor as accepting
 from webhook.edge import logs, reviews, server
-from webhook.edge.acceptor import Acceptor
+from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
+from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Check, Lifecycle
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import LoopLag
+from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews.reviewer import Reviewer, before_waiting
-from webhook.server.application import build
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -175,7 +177,7 @@ class Running:
         assert not self._thread.is_alive(), f"the server still runs after {timeout} s"
 
     @property
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> accepting.Acceptor:
         return self._server.acceptor
 
     @property
@@ -193,6 +195,13 @@ def make_certificates(directory: Path) -> files.CertificateFiles:
     return files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
 
 
+def tls_context(directory: Path, minimum_version: Literal["1.2", "1.3"] = "1.3") -> ssl.SSLContext:
+    """The context of a server with the certificate of a directory."""
+    live = LiveCertificate(server.bare_context(minimum_version))
+    CertificateFolder(directory, live)
+    return live.context
+
+
 @contextlib.contextmanager
 def serving(
     directory: Path,
@@ -200,7 +209,7 @@ def serving(
     *,
     checks: Mapping[str, Check] | None = None,
     max_body_bytes: int = 8 << 20,
-    body_timeout: float = 5.0,
+    body_timeout: float = PATIENCE,
     drain_delay: float = 0.0,
     drain_timeout: int = 5,
     tls_min_version: Literal["1.2", "1.3"] = "1.3",
@@ -209,12 +218,15 @@ def serving(
     client_ca: Path | None = None,
     client_names: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """The application with these reviewers, on a free port, over TLS, for the length of the context."""
+    """The application with these reviewers, on a free port, over TLS, for the length of the context.
+
+    A handshake and a body have much more time than in a cluster: clients are slow on a busy machine.
+    """
     certificates = make_certificates(directory)
-    tls = server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+    tls = tls_context(directory, tls_min_version)
 
     def fresh() -> ssl.SSLContext:
-        return server.tls_context(certificates.certificate, certificates.key, tls_min_version)
+        return tls_context(directory, tls_min_version)
 
     authority = None if client_ca is None else ClientAuthority(client_ca, tls, fresh)
     listener = listening.listen("127.0.0.1", 0, "--host", "--port")
@@ -251,7 +263,8 @@ def serving(
     url = listening.url(listener, "https")
     started = Running(url, certificates, lifecycle, metrics, log, tls, running, loop, thread)
     try:
-        yield started
+        with mock.patch.object(accepting, "BOUNDS", dataclasses.replace(BOUNDS, handshake=PATIENCE)):
+            yield started
     finally:
         if thread.is_alive() and not lifecycle.draining:
             started.stop()

@@ -4,10 +4,11 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
-from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
+from commands.present import Located
+from commands.validate.check_files import FileContext, FileValidator, FindingTally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Validated:
 def validate_sources(
     sources: Sequence[ManifestSource],
     context: FileContext,
-    live: ServerView | None = None,
+    live: Store | None = None,
     served: Collection[str] | None = None,
     rules: str | None = None,
 ) -> Validated:

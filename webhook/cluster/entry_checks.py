@@ -13,18 +13,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cluster.kinds.rendered_entries import MUTATING, PATHS, VALIDATING, RenderedEntriesError, differences, read_rendered
-from cluster.resources import CONFIG_MAPS
-from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import ApiServer, Resource, explain, loaded_object
+from cluster.resources import CONFIG_MAPS, MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
+from runtime.api_server import NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError, explain, loaded_object
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 
 log = logging.getLogger(__name__)
 
-_GROUP: Final = "admissionregistration.k8s.io"
-_RESOURCES: Final = {
-    MUTATING: Resource(_GROUP, "v1", "mutatingwebhookconfigurations"),
-    VALIDATING: Resource(_GROUP, "v1", "validatingwebhookconfigurations"),
-}
+_RESOURCES: Final = {MUTATING: MUTATING_CONFIGURATIONS, VALIDATING: VALIDATING_CONFIGURATIONS}
 
 _PERIOD: Final = 30.0
 """Seconds between two comparisons."""

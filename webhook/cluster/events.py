@@ -28,8 +28,7 @@ from cluster.resources import EVENTS
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
 from neuron.names import EVENT_CONTROLLER, EVENT_REASON
-from runtime.api_errors import NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import MERGE_PATCH, ApiServer
+from runtime.api_server import MERGE_PATCH, NOT_FOUND, ApiServer, ApiServerError, StatusError
 from runtime.retries import REQUEST_TIMEOUT, Once
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,16 @@ from kubecel.library.authorization import AccessDecision, Question
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.files.folders import KeepError, is_kept
-from runtime.api_errors import FORBIDDEN, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import RESOURCE_GROUP, ApiServer, decoded, loaded_object
+from runtime.api_server import (
+    FORBIDDEN,
+    NOT_FOUND,
+    RESOURCE_GROUP,
+    ApiServer,
+    ApiServerError,
+    StatusError,
+    decoded,
+    loaded_object,
+)
 from runtime.retries import REQUEST_TIMEOUT
 
 log = logging.getLogger(__name__)

@@ -12,18 +12,16 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cluster.from_watches.reflector import Reflector
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
+from cluster.reflector import Reflector
 from cluster.store import Store
 from conversion.ports import TemplateStore
 from neuron.known_faults import oldest
-from runtime.api_errors import ApiServerError, ClusterUnavailableError
-from runtime.api_server import ApiServer, kubernetes_version
+from runtime.api_server import ApiServer, ApiServerError, ClusterUnavailableError, kubernetes_version
 from runtime.api_transport import Connection, load_configuration
 from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Counters, Timing
 from webhook.cluster.events import EventCounters, EventRecorder
-from webhook.cluster.leases import SharedTypes
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
 from webhook.reviews.worker_threads import seconds_left
 
@@ -65,11 +63,6 @@ class KubeWorld:
     caches: tuple[Reflector[object], ...]
     template_counters: TemplateCounters = dataclasses.field(default_factory=TemplateCounters)
     refusals: EventRecorder | None = None
-
-    @property
-    def types(self) -> SharedTypes:
-        """The instance types that replicas tell each other."""
-        return self.view
 
     def ready(self) -> tuple[bool, str]:
         """Whether every cache was filled once, and the present problems.

@@ -3,15 +3,23 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from cluster.from_watches.reflector import Key, Reflector
 from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
-from cluster.object_reader import Projection
+from cluster.reflector import Key, Projection, Reflector
 from cluster.resources import LEASES
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import MERGE_PATCH, Collection, TimedApiServer, explain
+from cluster.store import Store
+from runtime.api_server import (
+    CONFLICT,
+    MERGE_PATCH,
+    NOT_FOUND,
+    ApiServerError,
+    Collection,
+    StatusError,
+    TimedApiServer,
+    explain,
+)
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 from runtime.watching import Timing
 
@@ -32,18 +40,6 @@ class LeaseIdentity:
     namespace: str
     name: str
     owner: Mapping[str, str] | None = None
-
-
-class SharedTypes(Protocol):
-    """The instance types that a replica knows, and that it tells the others."""
-
-    on_types: Callable[[], None]
-
-    def static_types(self) -> Mapping[str, tuple[str, ...]]:
-        """By name, the values of Nodes' labels."""
-
-    def learn_types(self, types: Mapping[str, Sequence[str]]) -> None:
-        """Take in those of another replica."""
 
 
 class Leases:
@@ -90,7 +86,7 @@ class Leases:
         """Write a changed status now, without waiting for the next renewal."""
         self._wake.set()
 
-    def share(self, types: SharedTypes) -> None:
+    def share(self, types: Store) -> None:
         """Take in the instance types of all replicas, also of those that have ended and whose Lease is still there."""
         types.on_types = self.announce
 

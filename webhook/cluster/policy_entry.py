@@ -9,16 +9,15 @@ import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from cluster.from_watches.reflector import Reflector
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from cluster.resources import VALIDATING_CONFIGURATIONS
+from policies.files.store import PolicyStore
 from policies.judging.followed_rules import Rules, followed, next_rules
 from policies.judging.rules import PolicySet
 from policies.schema.followable import GROUPS
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import JSON_PATCH, ApiServer, explain
+from runtime.api_server import CONFLICT, JSON_PATCH, NOT_FOUND, ApiServer, ApiServerError, StatusError, explain
 from runtime.api_server import Collection as Objects
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 from runtime.watching import Timing
@@ -34,14 +33,6 @@ _LOOK: Final = 1.0
 _SETTLE: Final = 5.0
 """Seconds for which all replicas must have the same policies before rules are removed: the report of a replica that has
 loaded new policies may be on the way."""
-
-
-class PoliciesInForce(Protocol):
-    """The policies in force."""
-
-    @property
-    def current(self) -> PolicySet:
-        """The set; a reload replaces it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class PolicyEntry:
         self,
         server: ApiServer,
         name: str,
-        policies: PoliciesInForce,
+        policies: PolicyStore,
         leases: Leases,
         *,
         groups: Collection[str] = GROUPS,

@@ -8,15 +8,16 @@ from conversion.findings import named_templates
 from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron import names
 from neuron.findings import Finding
-from runtime.api_errors import (
+from runtime.api_server import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
+    OLDEST_KUBERNETES,
     UNAUTHORIZED,
     ApiServerError,
     StatusError,
+    rule_text,
 )
-from runtime.api_server import OLDEST_KUBERNETES, rule_text
 
 _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""

@@ -16,23 +16,26 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
-from cluster.from_watches.reflector import Key, Reflector
 from cluster.kinds.claim_templates import TemplateFacts
+from cluster.reflector import Key, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import API_VERSION, KIND, Template, digest, version_of
 from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron import names
 from neuron.api.claim_reader import read_claim
-from runtime.api_errors import (
+from runtime.api_server import (
+    COMPACT,
     CONFLICT,
+    MERGE_PATCH,
     NOT_FOUND,
     ApiAnswerError,
+    ApiServer,
     ApiServerError,
     StatusError,
     TooLongError,
     UnreachableError,
+    loaded_object,
 )
-from runtime.api_server import COMPACT, MERGE_PATCH, ApiServer, loaded_object
 from runtime.retries import Backoff
 from webhook.cluster import template_errors
 
@@ -147,11 +150,6 @@ class KubeTemplates:
         self._flights: dict[Key, asyncio.Task[None]] = {}
         self.counters = TemplateCounters()
         cache.on_change(self._watched)
-
-    @property
-    def under_way(self) -> int:
-        """Number of templates that are being created."""
-        return len(self._flights)
 
     def holds(self, namespace: str, template: Template) -> bool:
         """Whether this template, with this content, exists and is not marked. Reads memory only."""

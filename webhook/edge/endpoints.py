@@ -31,10 +31,9 @@ from webhook.edge.bodies import (
     ClientGoneError,
 )
 from webhook.edge.callers import Callers
-from webhook.edge.health import Lifecycle
 from webhook.edge.logs import DecisionLog, RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import Exempt, Gate, LoopLag, caller_timeout, never
+from webhook.edge.shedding import Exempt, Gate, Lifecycle, LoopLag, caller_timeout, never
 from webhook.reviews.reviewer import FirstSteps, Reviewer
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 

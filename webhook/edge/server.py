@@ -15,7 +15,6 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, Literal, cast
 
 import uvicorn
@@ -23,13 +22,11 @@ from starlette.types import ASGIApp, Scope
 
 from runtime.listening import url
 from runtime.retries import Interval
-from runtime.startup import StartupError
 from webhook.edge.acceptor import Acceptor
 from webhook.edge.callers import ClientAuthority
 from webhook.edge.connections import AtOnce, ClientConnection
-from webhook.edge.health import Lifecycle
 from webhook.edge.logs import RefusalLog
-from webhook.edge.shedding import LoopLag
+from webhook.edge.shedding import Lifecycle, LoopLag
 
 log = logging.getLogger(__name__)
 
@@ -52,20 +49,6 @@ _ABORT_GRACE: Final = 0.5
 """Seconds for cancelled requests to send their error."""
 _SWEEP_EVERY: Final = 10
 """Ticks of uvicorn's main loop; 10 ticks are one second."""
-
-
-def tls_context(certificate: Path, key: Path, minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
-    """The TLS context of the server. Loading another pair into it replaces the served certificate.
-
-    Raises:
-        StartupError: the pair cannot be used.
-    """
-    context = bare_context(minimum_version)
-    try:
-        context.load_cert_chain(certificate, key)
-    except OSError as error:
-        raise StartupError(f"TLS cannot use {certificate} and {key}: {error.strerror}.") from error
-    return context
 
 
 def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Load shedding: refuses reviews under overload, so that accepted reviews get their answer in time.
+"""Load shedding: refuses reviews under overload, so that accepted reviews get their answer in time; and the end.
 
 A shed review gets HTTP 503 without Retry-After: the webhook configuration's failurePolicy decides immediately. With
 Retry-After the API server would repeat the call until its time-out. Overload has two signs: the number of reviews that
@@ -7,6 +7,7 @@ Slow senders count in neither; `BodyReader` limits them.
 """
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import math
@@ -49,6 +50,27 @@ def creates_template(request: wire.AdmissionRequest) -> bool:
     the decision reads memory only, waits for no other request, and is cached per spec.
     """
     return request.operation == "CREATE" and (request.kind.group, request.kind.kind) == TEMPLATE
+
+
+@dataclasses.dataclass(slots=True)
+class Lifecycle:
+    """State of the process; written by the server, read by endpoints.
+
+    Attributes:
+        serving: the listener accepts connections.
+        draining: the process was told to stop. Answers carry `Connection: close`, so clients reconnect elsewhere.
+    """
+
+    serving: bool = False
+    draining: bool = False
+
+    def check_serving(self) -> tuple[bool, str]:
+        """Passes while the listener is open."""
+        return self.serving, "" if self.serving else "not listening"
+
+    def check_shutdown(self) -> tuple[bool, str]:
+        """Fails after the process was told to stop. The API server has a check of the same name."""
+        return not self.draining, "shutting down" if self.draining else ""
 
 
 class LoopLag:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
@@ -63,7 +63,7 @@ class PolicyParts:
 
 def reviewers(
     options: ConversionOptions,
-    view: ServerView,
+    view: Store,
     templates: TemplateStore,
     lane: Lane,
     refusals: Refusals | None = None,
@@ -92,7 +92,7 @@ def reviewers(
 
 
 def _with_policies(
-    options: ConversionOptions, view: ServerView, templates: TemplateStore, lane: Lane, parts: PolicyParts
+    options: ConversionOptions, view: Store, templates: TemplateStore, lane: Lane, parts: PolicyParts
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
     from conversion.findings.verification import Sources

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from cluster.answers import NamespaceView
+from conversion.facts import NamespaceView
 from conversion.objects.wire import AdmissionRequest
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Question

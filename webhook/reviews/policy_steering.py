@@ -7,9 +7,9 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 
-from cluster.answers import NamespaceView, ServerView
+from cluster.store import Store
 from conversion.asks.steering import NO_STEERING, Steering
-from conversion.facts import NamespaceFacts
+from conversion.facts import NamespaceFacts, NamespaceView
 from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
@@ -78,7 +78,7 @@ class PolicySteer:
     def __init__(
         self,
         policies: PolicySet,
-        view: ServerView,
+        view: Store,
         clock: Clock = working_time,
         allowance: Allowance | None = None,
     ) -> None:

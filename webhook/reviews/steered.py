@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.findings.verification import Sources
 from conversion.objects.wire import ABSENT, AdmissionRequest
@@ -47,7 +47,7 @@ class SteeredMutator:
         self,
         options: ConversionOptions,
         store: PolicyStore,
-        view: ServerView,
+        view: Store,
         templates: TemplateStore,
         lane: Lane | None = None,
         allowance: Allowance | None = None,
@@ -135,7 +135,7 @@ class PolicyChanges:
     def __init__(
         self,
         rules: Iterable[MutatingRule],
-        view: ServerView,
+        view: Store,
         excluded_namespaces: frozenset[str],
         execution: Execution,
         metrics: PolicyMetrics | None = None,

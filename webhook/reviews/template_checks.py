@@ -3,7 +3,7 @@
 from typing import Final
 
 from checks.claims.judging import ClaimContext, ReadSpec
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.mapped_templates import Need
 from conversion.findings.template_findings import differs, judged, missing, unchecked
@@ -28,7 +28,7 @@ class TemplateChecks:
         self,
         options: ConversionOptions,
         catalogue: Catalogue,
-        cluster: ServerView,
+        cluster: Store,
         templates: TemplateStore,
         lane: Lane | None = None,
     ) -> None:

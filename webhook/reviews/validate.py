@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from checks.claims.configs import ratcheted
 from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_one_object, judge_claim, judge_read
 from checks.words import misspelt_keys_in
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
@@ -72,7 +72,7 @@ class Validator:
         self,
         options: ConversionOptions,
         catalogue: Catalogue,
-        cluster: ServerView,
+        cluster: Store,
         steer: SteerTemplate | None = None,
         *,
         policies: ClaimPolicies | None = None,

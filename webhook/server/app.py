@@ -12,39 +12,35 @@ import importlib.metadata
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, material
-from cluster.answers import ServerView
+from cluster.store import Store
 from conversion.ports import Refusals, TemplateStore
 from runtime import console, listening, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
-from runtime.metrics_server import METRICS_PATH, MetricsServer
+from runtime.metrics_server import METRICS_PATH, serving_metrics
 from runtime.startup import StartupError
 from webhook.edge import logs, server
+from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.callers import Callers, ClientAuthority
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Check, Lifecycle
 from webhook.edge.logs import RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import LoopLag
+from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews import chain
 from webhook.reviews.worker_threads import ThreadLane
-from webhook.server.application import build
-from webhook.server.certificates import Certificates, keeping, own_namespace, running
+from webhook.server.certificates import Certificates, keeping, own_namespace, report, running
 from webhook.server.memory import give_back_large_blocks, upkeep
-from webhook.server.replica_report import report
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 if TYPE_CHECKING:
-    from policies.files.store import PolicyStore
-    from webhook.cluster.leases import SharedTypes
     from webhook.reviews.chain import PolicyParts
 
 log = logging.getLogger(__name__)
@@ -56,7 +52,7 @@ class Backend(Protocol):
     """The source of cluster facts and the store of templates: a cluster, or `StandaloneBackend`."""
 
     @property
-    def view(self) -> ServerView:
+    def view(self) -> Store:
         """Cached facts of the cluster."""
 
     @property
@@ -66,10 +62,6 @@ class Backend(Protocol):
     @property
     def refusals(self) -> Refusals | None:
         """Receives denied conversions, to write Events; None: no Events."""
-
-    @property
-    def types(self) -> "SharedTypes | None":
-        """The instance types that replicas tell each other; None: there is one process."""
 
     def ready(self) -> tuple[bool, str]:
         """Readiness check: whether all caches are filled, and a detail."""
@@ -120,7 +112,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
             stack.push_async_callback(asyncio.to_thread, end_traces)
         certificates = _certificates(settings)
         authority = _client_authority(settings, certificates.live)
-        listener = stack.enter_context(listen(settings))
+        listener = stack.enter_context(listening.listen(settings.host, settings.port, "--host", "--port"))
         metrics_url = _serve_metrics(settings, metrics, stack)
         backend, api_server = await _backend(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
@@ -133,15 +125,15 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         lane = ThreadLane()
         stack.callback(lane.close)
         more_checks: dict[str, Check] = {}
-        parts = await _policies(settings, api_server, metrics, more_checks, stack)
-        policies = None if parts is None else parts.store
-        if policies is not None:
-            more_checks["policies"] = policies.check
-        if settings.follow_policies and policies is not None and api_server is not None:
-            following = more_checks["policy rules"] = await _following(
-                settings, policies, api_server, certificates, stack
-            )
-            metrics.problem("policy-rules", lambda: following()[1])
+        parts: PolicyParts | None = None
+        if settings.policies is not None:
+            from webhook.server import policies
+
+            parts = await policies.opened(settings.policies, settings, api_server, metrics, more_checks, stack)
+            if settings.follow_policies and api_server is not None:
+                more_checks["policy rules"] = await policies.follow(
+                    settings, parts.store, api_server, certificates, metrics, stack
+                )
         if settings.rendered_config_map and api_server is not None:
             more_checks["webhook configurations"] = await _comparing(settings, api_server, metrics, stack)
         checks |= {
@@ -153,11 +145,12 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         }
         if authority is not None:
             metrics.problem("client-ca", lambda: authority.problem)
-        types = backend.types
-        if types is not None and certificates.leases is not None:
-            certificates.leases.share(types)
-        known: Callable[[], Mapping[str, tuple[str, ...]]] = dict if types is None else types.static_types
-        certificates.describe = lambda: report(version(), settings.mode.value, checks, policies, known())
+        if certificates.leases is not None:
+            certificates.leases.share(backend.view)
+        store = None if parts is None else parts.store
+        certificates.describe = lambda: report(
+            version(), settings.mode.value, checks, store, backend.view.static_types()
+        )
         metrics.gauge("neuron_dra_ready", "1 if /readyz passes.", lambda: all(check()[0] for check in checks.values()))
         refusals = RefusalLog()
         options = settings.conversion()
@@ -222,26 +215,6 @@ async def serve(settings: WebhookSettings) -> None:
     log.info("stopped")
 
 
-def listen(settings: WebhookSettings) -> socket.socket:
-    """The listening socket for reviews.
-
-    Raises:
-        StartupError: the server cannot listen on this address.
-    """
-    return listening.listen(settings.host, settings.port, "--host", "--port")
-
-
-def listen_for_scrapes(settings: WebhookSettings) -> socket.socket | None:
-    """The listening socket for metrics; None if they are not served.
-
-    Raises:
-        StartupError: the server cannot listen on this address.
-    """
-    if not settings.metrics_port:
-        return None
-    return listening.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
-
-
 def version() -> str:
     """Version of the installed distribution."""
     try:
@@ -293,10 +266,10 @@ def _client_authority(settings: WebhookSettings, live: LiveCertificate) -> Clien
 
 
 def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
-    listener = listen_for_scrapes(settings)
-    if listener is None:
+    if not settings.metrics_port:
         return ""
-    stack.enter_context(MetricsServer(metrics.registry, listener))
+    listener = listening.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
+    stack.enter_context(serving_metrics(metrics.registry, listener))
     url = listening.url(listener, "http", METRICS_PATH)
     log.info("serving metrics", extra={"url": url})
     return url
@@ -330,63 +303,6 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
     )
 
 
-async def _policies(
-    settings: WebhookSettings,
-    api_server: TimedApiServer | None,
-    metrics: Metrics,
-    more_checks: dict[str, Check],
-    stack: contextlib.AsyncExitStack,
-) -> "PolicyParts | None":
-    """The policies, followed until the stack closes; None: no policies."""
-    if settings.policies is None:
-        return None
-    # Imported only with policies: the schema and the engine take 20 MiB.
-    from cluster.served_schemas import from_thread
-    from policies.applying.knowledge import find_nothing, review_nothing
-    from policies.files.api_types import nothing_served
-    from policies.files.folders import FolderKeeper, PolicyKeeper
-    from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
-    from webhook.server.policies import following
-
-    find = find_nothing if api_server is None else ClaimContents(api_server).find
-    access = None if api_server is None else AccessReviews(api_server)
-    review = review_nothing if access is None else access.ask
-    keeper: PolicyKeeper | None = None
-    if settings.policies_state is not None:
-        keeper = FolderKeeper(settings.policies_state)
-    elif settings.policies_state_config_map and api_server is not None:
-        keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
-    together = settings.policy_reload == "together"
-    served = nothing_served if api_server is None else from_thread(api_server)
-    context = following(
-        settings.policies, metrics.registry, find, review, together=together, keeper=keeper, served=served
-    )
-    parts = await stack.enter_async_context(context)
-    if access is not None:
-        more_checks["policy permissions"] = access.check
-        await running(stack, {"policy permissions": lambda: access.watch(lambda: parts.store.current.asks)})
-    return parts
-
-
-async def _following(
-    settings: WebhookSettings,
-    policies: "PolicyStore",
-    api_server: TimedApiServer,
-    certificates: Certificates,
-    stack: contextlib.AsyncExitStack,
-) -> Check:
-    """Keep the rules of the entry for policies. Returns its readiness check."""
-    from policies.schema.followable import CORE
-    from webhook.cluster.policy_entry import PolicyEntry
-
-    if certificates.leases is None:
-        raise AssertionError("with a cluster, `keeping` makes the Leases")
-    groups = ["" if group == CORE else group for group in settings.follow_group]
-    entry = PolicyEntry(api_server, settings.webhook_configuration, policies, certificates.leases, groups=groups)
-    await running(stack, {"entry for policies": entry.cache.run, "rules of policies": entry.run})
-    return entry.check
-
-
 async def _comparing(
     settings: WebhookSettings, api_server: TimedApiServer, metrics: Metrics, stack: contextlib.AsyncExitStack
 ) -> Check:
@@ -412,7 +328,7 @@ async def _backend(
     if settings.standalone:
         return StandaloneBackend(), None
     # Imported only with a cluster: the client takes 70 MiB.
-    from runtime.api_errors import ClusterUnavailableError
+    from runtime.api_server import ClusterUnavailableError
     from webhook.cluster import kube
     from webhook.cluster.kube import ClusterMetrics
 

@@ -1,4 +1,5 @@
-"""Composes the source of the serving certificate for one run, with its readiness check and metrics.
+"""Composes the source of the serving certificate for one run, with its readiness check and metrics, and this replica's
+report for its Lease.
 
 `--standalone` creates files, `--tls-secret` manages a Secret, otherwise the files of `--tls-dir` are followed.
 """
@@ -11,25 +12,32 @@ import math
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from certs import rotation
-from cluster.kinds.replicas import ReplicaStatus
+from cluster.kinds.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
 from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
 from webhook.cluster.leases import LeaseIdentity, Leases
+from webhook.edge.application import Check
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference
 from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, LoadedDigests, SecretKeeper
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 from webhook.serving_certificate.secrets import ManagedSecret
+
+if TYPE_CHECKING:
+    # Policies take 20 MiB: loaded only where there are some.
+    from policies.files.store import PolicyStore
+    from policies.judging.coverage import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +53,9 @@ _RETIRE_AFTER: Final = 5
 """An old CA stays for this many settling times, so that a replica that was paused can catch up."""
 _AFTER_A_DEFECT: Final = 5.0
 """Seconds before a task that raised an exception starts again."""
+_WITH_DETAIL: Final = ("caches", "policy rules", "policy permissions")
+"""Checks whose detail is reported although they pass: such a problem does not make the replica unready."""
+_NO_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 _UNSPECIFIED: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
 Work = dict[str, Callable[[], Coroutine[object, object, None]]]
@@ -307,3 +318,55 @@ async def _unending(name: str, run: Callable[[], Coroutine[object, object, None]
         except Exception:
             log.exception("%s starts over after a defect", name)
         await asyncio.sleep(_AFTER_A_DEFECT)
+
+
+def report(
+    version: str,
+    mode: str,
+    checks: Mapping[str, Check],
+    policies: "PolicyStore | None",
+    types: Mapping[str, tuple[str, ...]] = _NO_TYPES,
+) -> ReplicaStatus:
+    """A report without `bundle`, `serving` and `not_after`, which `Certificates.report` adds.
+
+    Args:
+        mode: default mode of conversion.
+        checks: readiness checks by name.
+        policies: None: no policies.
+        types: instance types that other replicas should know.
+    """
+    ready, problems = True, []
+    for name, check in checks.items():
+        passed, detail = check()
+        ready = ready and passed
+        if not passed:
+            problems.append(f"{name}: {detail}" if detail else name)
+        elif detail and name in _WITH_DETAIL:
+            problems.append(detail)
+    # Bounded, so that the whole report fits into an annotation.
+    return ReplicaStatus(
+        version=version,
+        mode=mode,
+        ready=ready,
+        problems=tuple(problem[:500] for problem in problems[:10]),
+        policies=policies.digest if policies else "",
+        policies_problem=policies.problem[:500] if policies else "",
+        policies_since=_text(policies.older_since) if policies else "",
+        unsent=tuple(map(_status, policies.unsent[:16])) if policies else (),
+        templates=policies.templates[:64] if policies else (),
+        types=dict(types),
+    )
+
+
+def _status(each: "Unsent") -> UnsentStatus:
+    return UnsentStatus(
+        policy=each.policy,
+        group=each.group,
+        resource=each.resource,
+        operation=each.operation,
+        condition=each.condition[:LONGEST_CONDITION],
+    )
+
+
+def _text(moment: dt.datetime | None) -> str:
+    return "" if moment is None else moment.isoformat(timespec="seconds")

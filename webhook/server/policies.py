@@ -1,60 +1,88 @@
-"""The policies of a server: loads the folder of policy files, and follows it."""
+"""The policies of a server: loads the folder of policy files, follows it, and brings what policies ask of a cluster.
+
+Imported only with policies: the schema and the engine take 20 MiB.
+"""
 
 import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-from prometheus_client.registry import CollectorRegistry
-
+from cluster.look_ups import from_thread
 from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.api_types import Served, nothing_served
-from policies.files.folders import KeepError, KeptSet, PolicyError, PolicyKeeper, unpack
+from policies.files.folders import FolderKeeper, KeepError, KeptSet, PolicyError, PolicyKeeper, unpack
 from policies.files.store import PolicyStore, StoreOptions
+from policies.schema.followable import CORE
+from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
+from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
+from webhook.cluster.policy_entry import PolicyEntry
+from webhook.edge.application import Check
+from webhook.edge.metrics import Metrics
 from webhook.reviews.chain import PolicyParts
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.server.certificates import Certificates, own_namespace, running
+from webhook.server.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
 
 
-@contextlib.asynccontextmanager
-async def following(
+async def opened(
     folder: Path,
-    registry: CollectorRegistry,
-    find: FindClaims = find_nothing,
-    review: ReviewAccess = review_nothing,
-    *,
-    together: bool = False,
-    keeper: PolicyKeeper | None = None,
-    served: Served = nothing_served,
-) -> AsyncIterator[PolicyParts]:
-    """Load the policies of a folder, and follow it until the context ends; `find` looks up claims by name,
-    `review` permissions.
-
-    With `together`, a changed folder is loaded completely or not at all. `keeper` has the last good set of an earlier
-    run. `served` reads schemas, in the threads that load.
+    settings: WebhookSettings,
+    api_server: TimedApiServer | None,
+    metrics: Metrics,
+    checks: dict[str, Check],
+    stack: contextlib.AsyncExitStack,
+) -> PolicyParts:
+    """Load the policies of a folder, follow it until the stack closes, and add the readiness checks.
 
     Raises:
-        StartupError: on entering: the policies cannot be used.
+        StartupError: the policies cannot be used.
     """
+    find: FindClaims = find_nothing
+    review: ReviewAccess = review_nothing
+    served: Served = nothing_served
+    keeper: PolicyKeeper | None = None if settings.policies_state is None else FolderKeeper(settings.policies_state)
+    access = None if api_server is None else AccessReviews(api_server)
+    if api_server is not None and access is not None:
+        find, review, served = ClaimContents(api_server).find, access.ask, from_thread(api_server)
+        if keeper is None and settings.policies_state_config_map:
+            keeper = ConfigMapKeeper(api_server, own_namespace(settings), settings.policies_state_config_map)
     try:
         kept = None if keeper is None else await _kept(keeper)
-        options = StoreOptions(_now, together, keeper=keeper, served=served)
+        options = StoreOptions(_now, settings.policy_reload == "together", keeper=keeper, served=served)
         store = await asyncio.to_thread(PolicyStore.open, folder, options, kept)
     except PolicyError as error:
         raise StartupError(f"The policies (--policies) cannot be used:\n{error}") from error
-    metrics = PolicyMetrics(store)
-    registry.register(metrics)
-    watching = asyncio.create_task(store.watch(), name="policies")
-    try:
-        yield PolicyParts(store, metrics, find, _now, review)
-    finally:
-        watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+    policy_metrics = PolicyMetrics(store)
+    metrics.registry.register(policy_metrics)
+    await running(stack, {"policies": store.watch})
+    if access is not None:
+        checks["policy permissions"] = access.check
+        await running(stack, {"policy permissions": lambda: access.watch(lambda: store.current.asks)})
+    checks["policies"] = store.check
+    return PolicyParts(store, policy_metrics, find, _now, review)
+
+
+async def follow(
+    settings: WebhookSettings,
+    store: PolicyStore,
+    api_server: TimedApiServer,
+    certificates: Certificates,
+    metrics: Metrics,
+    stack: contextlib.AsyncExitStack,
+) -> Check:
+    """Keep the rules of the entry for policies until the stack closes. Returns its readiness check."""
+    if certificates.leases is None:
+        raise AssertionError("with a cluster, `keeping` makes the Leases")
+    groups = ["" if group == CORE else group for group in settings.follow_group]
+    entry = PolicyEntry(api_server, settings.webhook_configuration, store, certificates.leases, groups=groups)
+    await running(stack, {"entry for policies": entry.cache.run, "rules of policies": entry.run})
+    metrics.problem("policy-rules", lambda: entry.check()[1])
+    return entry.check
 
 
 async def _kept(keeper: PolicyKeeper) -> KeptSet | None:

@@ -99,11 +99,6 @@ class StandaloneBackend:
         """No Events."""
         return
 
-    @property
-    def types(self) -> None:
-        """No other replicas."""
-        return
-
     def ready(self) -> tuple[bool, str]:
         """Always ready."""
         return True, "standalone"

@@ -14,11 +14,19 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from certs import material
-from cluster.from_watches.reflector import Reflector
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from cluster.resources import MUTATING_CONFIGURATIONS, VALIDATING_CONFIGURATIONS
-from runtime.api_errors import CONFLICT, NOT_FOUND, ApiServerError, StatusError
-from runtime.api_server import JSON_PATCH, ApiServer, Collection, Resource, explain
+from runtime.api_server import (
+    CONFLICT,
+    JSON_PATCH,
+    NOT_FOUND,
+    ApiServer,
+    ApiServerError,
+    Collection,
+    Resource,
+    StatusError,
+    explain,
+)
 from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Timing
 

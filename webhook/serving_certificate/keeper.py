@@ -18,7 +18,7 @@ from typing import Final
 
 from certs import material, rotation
 from cluster.kinds.replicas import ReplicaStatus
-from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServerError
 from runtime.retries import RetryProblem
 from webhook.cluster.leases import Leases
 from webhook.serving_certificate.ca_bundles import CABundles

@@ -17,12 +17,23 @@ from typing import Any, Final
 import orjson
 
 from certs.material import KEYS
-from cluster.from_watches.reflector import Reflector
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from cluster.resources import SECRETS
 from neuron.names import MANAGER
-from runtime.api_errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiAnswerError, ApiServerError, StatusError
-from runtime.api_server import APPLY, MERGE_PATCH, ApiServer, Collection, explain, rule_text
+from runtime.api_server import (
+    APPLY,
+    CONFLICT,
+    FORBIDDEN,
+    MERGE_PATCH,
+    NOT_FOUND,
+    ApiAnswerError,
+    ApiServer,
+    ApiServerError,
+    Collection,
+    StatusError,
+    explain,
+    rule_text,
+)
 from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Timing
 

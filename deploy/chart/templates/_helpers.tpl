@@ -181,3 +181,34 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* "true" for a schedule that a CronJob may have: five fields, without a time zone, or a name such as @daily. */}}
+{{- define "neuron-dra.isSchedule" -}}
+{{- $words := list "" "" "" "_ jan feb mar apr may jun jul aug sep oct nov dec" "sun mon tue wed thu fri sat" -}}
+{{- $bounds := list "0-59" "0-23" "1-31" "1-12" "0-6" -}}
+{{- $fields := regexSplit "[ \\t]+" (trim .) -1 -}}
+{{- $right := eq (len $fields) 5 -}}
+{{- range $index, $bound := $right | ternary $bounds list -}}
+{{- $field := index $fields $index | lower -}}
+{{- range $number, $word := index $words $index | splitList " " | compact -}}
+{{- $field = regexReplaceAll (printf "\\b%s\\b" $word) $field (toString $number) -}}
+{{- end -}}
+{{- if not (regexMatch "^([*?]|\\d{1,2}(-\\d{1,2})?)(/[1-9]\\d*)?(,([*?]|\\d{1,2}(-\\d{1,2})?)(/[1-9]\\d*)?)*$" $field) -}}
+{{- $right = false -}}
+{{- end -}}
+{{- /* Of each range, and of the field: no number is less than the one before it, or outside. */ -}}
+{{- $limits := splitList "-" $bound -}}
+{{- range splitList "," (regexReplaceAll "/\\d+" $field "") -}}
+{{- $last := first $limits -}}
+{{- range append (regexFindAll "\\d+" . -1) (last $limits) -}}
+{{- if lt (atoi .) (atoi $last) -}}
+{{- $right = false -}}
+{{- end -}}
+{{- $last = . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if or $right (regexMatch "^@(yearly|annually|monthly|weekly|daily|midnight|hourly|every [1-9][0-9]*[hm]([1-9][0-9]*m)?)$" .) -}}
+true
+{{- end -}}
+{{- end }}

@@ -25,9 +25,6 @@ from kubecel.values import NONE, ObjectValue, Optional, is_list, key_of, kind_of
 
 _MISSED: Final = (KeyError, TypeError)
 
-_MOST_NAMED: Final = 16
-"""Known fields that a message lists."""
-
 
 @compiles(syntax.Literal)
 def _literal(_: Compiler, node: syntax.Literal) -> Code:
@@ -185,8 +182,8 @@ def _select_type(compiler: Compiler, node: syntax.Select | syntax.Index, operand
             return DYN
         found = operand.fields.get(field)
         if found is None:
-            known = ", ".join(sorted(operand.fields)[:_MOST_NAMED])
-            known += ", …" if len(operand.fields) > _MOST_NAMED else ""
+            known = ", ".join(sorted(operand.fields)[:16])
+            known += ", …" if len(operand.fields) > 16 else ""
             hint = compiler.hint(field, operand.fields) or (f" It has {known}." if known else " It has none.")
             raise CelTypeError(f"'{operand.name}' has no field '{field}'.{hint}", node.offset)
         return found

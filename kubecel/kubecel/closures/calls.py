@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kubecel import types
 from kubecel.budget import Budget
-from kubecel.checking.overloads import Dispatcher, LiteralCheck, Overload, matching
+from kubecel.checking import Dispatcher, LiteralCheck, Overload, matching
 from kubecel.closures.access import located
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Run, compiles, folded
 from kubecel.closures.operators import CALL_COST

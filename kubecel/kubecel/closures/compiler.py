@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from kubecel import types
-from kubecel.budget import Budget, Limits
-from kubecel.checking.overloads import Library
-from kubecel.deadlines import Deadline, never
+from kubecel.budget import Budget, Deadline, Limits, never
+from kubecel.checking import Library
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, CelSyntaxError, CelTypeError
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.references import references
+from kubecel.syntax.nodes import references
 from kubecel.types import Type, Unifier
 
 Hint = Callable[[str, Iterable[str]], str]

@@ -8,10 +8,9 @@ from typing import Final
 
 from kubecel import types
 from kubecel.closures.access import innermost, located
-from kubecel.closures.aggregates import LIST_COST, insert
+from kubecel.closures.aggregates import LIST_COST, insert, sort
 from kubecel.closures.compiler import BUDGET, Code, Compiler, Frame, Pending, Run, compiles
 from kubecel.closures.operators import CONDITIONAL, check_bool, not_bool
-from kubecel.closures.sorting import sort
 from kubecel.errors import CelRuntimeError, CelTypeError
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Macro
@@ -80,13 +79,13 @@ def _comprehension(compiler: Compiler, node: syntax.Comprehension) -> Code:
         rounds = _selected(rounds, conditions[0].run, round_cost, f"'{node.macro.value}'", node.condition.offset)
     loop = _Loop(compiler, node, rounds, slots, operand.type, variables, body, round_cost, operand.cost)
     code = _BUILDERS[node.macro](loop)
-    text = compiler.shared_text(node) if node.macro in _REMEMBERED else ""
+    # The result of these is a bool: it takes no memory. Libraries of policies repeat them.
+    is_bool = node.macro in (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE)
+    text = compiler.shared_text(node) if is_bool else ""
     return dataclasses.replace(code, run=_remembered(code.run, text)) if text else code
 
 
 _TESTING: Final = (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE, Macro.FILTER)
-_REMEMBERED: Final = (Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE)
-"""Loops whose result is a bool: it takes no memory. Libraries of policies repeat them."""
 
 
 def _remembered(run: Run, text: str) -> Run:

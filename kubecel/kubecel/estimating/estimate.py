@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kubecel import types
-from kubecel.checking.size_estimates import (
+from kubecel.budget import Deadline, never
+from kubecel.checking import (
     NEW_LIST,
     NEW_MAP,
     PATTERN,
@@ -22,7 +23,6 @@ from kubecel.checking.size_estimates import (
     fixed,
     wrapped,
 )
-from kubecel.deadlines import Deadline, never
 from kubecel.estimating.expansion import (
     ACCUMULATOR,
     Apply,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from kubecel import types
-from kubecel.checking.overloads import matching
+from kubecel.checking import matching
 from kubecel.closures import access, arithmetic, calls, operators
 from kubecel.closures.compiler import Compiler
 from kubecel.closures.comprehensions import SORT_BY

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import Overload, method
+from kubecel.checking import Overload, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import formats
 from kubecel.types import AUTHORIZER, BOOL, DECISION, GROUP_CHECK, PATH_CHECK, RESOURCE_CHECK, STRING, Type

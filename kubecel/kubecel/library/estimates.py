@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kubecel.checking.size_estimates import (
+from kubecel.checking import (
     NEW_LIST,
     PATTERN,
     TRAVERSAL,

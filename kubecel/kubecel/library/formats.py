@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import function, method
-from kubecel.checking.size_estimates import PATTERN, TRAVERSAL
+from kubecel.checking import PATTERN, TRAVERSAL, function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import urls
 from kubecel.types import FORMAT, STRING, Type, list_of, optional_of
@@ -27,7 +26,6 @@ _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
 _LONGEST_LABEL: Final = 63
-_LONGEST_SUBDOMAIN: Final = 253
 _KEY_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
@@ -72,7 +70,7 @@ def label(text: str) -> list[str]:
 
 def subdomain(text: str, unit: str = "characters") -> list[str]:
     """What is wrong with a subdomain of RFC 1123."""
-    found = _too_long(text, _LONGEST_SUBDOMAIN, unit)
+    found = _too_long(text, 253, unit)
     if not _fullmatch(_SUBDOMAIN, text):
         rule = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"

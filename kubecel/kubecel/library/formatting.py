@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import method
+from kubecel.checking import method
 from kubecel.closures.calls import CLAUSE
 from kubecel.errors import CelRuntimeError
 from kubecel.library.standard import text_of_double, text_of_duration
@@ -36,7 +36,6 @@ _MAX_BEFORE_LAST_DIGIT: Final = 10**6
 _NO_VERB: Final = "%!(NOVERB)"
 """Go writes this if the precision without its last digit is larger than `_MAX_BEFORE_LAST_DIGIT`."""
 _LEAST_DECIMALS: Final = 2**8
-_MOST_DECIMALS: Final = 2**15
 _WIDTHS: Final = 2**16
 """golang.org/x/text/number has 8 bits for the lowest number of decimals, 16 (signed) for the highest, 16 for the
 width."""
@@ -191,7 +190,7 @@ def _fixed(_budget: Budget, value: object, precision: int) -> str:
 
 def _grouped(number: float, most: int) -> str:
     """The number with at most `most` decimals; with all its decimals if `most` is negative in signed 16 bits."""
-    if most < _MOST_DECIMALS:
+    if most < 2**15:
         return f"{number:,.{min(most, _DECIMALS_OF_A_DOUBLE)}f}"
     return f"{Decimal(repr(number)):,f}"
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import Overload, function, method
+from kubecel.checking import Overload, function, method
 from kubecel.closures import arithmetic
-from kubecel.closures.aggregates import LIST_COST
-from kubecel.closures.sorting import charge_self_comparison, sort
+from kubecel.closures.aggregates import LIST_COST, charge_self_comparison, sort
 from kubecel.errors import CelRuntimeError
 from kubecel.sizes import charge_traversal, paced
 from kubecel.types import (

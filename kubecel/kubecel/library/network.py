@@ -9,7 +9,7 @@ import re
 from typing import ClassVar, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import function, method
+from kubecel.checking import function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.types import BOOL, CIDR, INT, IP, STRING, Type
 from kubecel.values import OpaqueValue

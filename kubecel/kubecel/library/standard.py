@@ -1,15 +1,17 @@
-"""The standard library: size, type conversions, string predicates.
+"""The standard library: size, type conversions, string predicates, optionals.
 
-Source: cel-go common/stdlib/standard.go and the conversions of common/types.
+`or`, `orValue`, `optMap` and `optFlatMap` are in `kubecel.closures`. Source: cel-go common/stdlib/standard.go, the
+conversions of common/types, and cel/library.go (OptionalTypes).
 """
 
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import Overload, function, method
+from kubecel.checking import Overload, function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.library import regexes
 from kubecel.library.times import text_of_timestamp
@@ -28,20 +30,74 @@ from kubecel.types import (
     Type,
     list_of,
     map_of,
+    optional_of,
     type_of,
 )
 from kubecel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    MIN_TIMESTAMP,
+    NANOSECONDS,
+    NONE,
     Duration,
+    OpaqueValue,
+    Optional,
     Timestamp,
     UInt,
     checked_int,
     checked_uint,
     kind_of,
+    name_of,
+    some,
     utf8,
 )
+
+
+def _none() -> Optional:
+    return NONE
+
+
+def _of_non_zero(value: object) -> Optional:
+    if isinstance(value, OpaqueValue | Optional | Type):
+        return some(value)
+    if isinstance(value, Timestamp):
+        return NONE if value.nanoseconds == MIN_TIMESTAMP else some(value)
+    if isinstance(value, Duration):
+        return some(value) if value.nanoseconds else NONE
+    return some(value) if value else NONE
+
+
+def _has_value(value: Optional) -> bool:
+    return value.present
+
+
+def _value(value: Optional) -> object:
+    if not value.present:
+        raise CelRuntimeError("the optional has no value: give a default with .orValue(…)")
+    return value.value
+
+
+def _unwrap(budget: Budget, items: Sequence[Any]) -> list[object]:
+    budget.items(len(items))
+    for item in items:
+        if not isinstance(item, Optional):
+            raise CelRuntimeError(f"only optionals can be unwrapped, not a {name_of(item)}")
+    return [item.value for item in items if item.present]
+
+
+_VALUES: Final = list_of(optional_of(A))
+
+_OPTIONALS: Final = (
+    function("optional.none", result=optional_of(A), call=_none),
+    function("optional.of", A, result=optional_of(A), call=some),
+    function("optional.ofNonZeroValue", A, result=optional_of(A), call=_of_non_zero),
+    function("optional.unwrap", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
+    method("unwrapOpt", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
+    method("hasValue", optional_of(A), result=BOOL, call=_has_value),
+    method("value", optional_of(A), result=A, call=_value),
+)
+
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -55,7 +111,6 @@ _HEX_FLOAT: Final = re.compile(
 )
 _SPECIAL: Final = re.compile(r"[+-]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 _MAX_NUMBER_LENGTH: Final = 512
-_NANOSECONDS: Final = 10**9
 _LONG: Final = 1024
 
 
@@ -157,11 +212,11 @@ def plain_decimal(value: float) -> str:
 
 def text_of_duration(value: Duration) -> str:
     """Seconds, e.g. `1.5s`."""
-    return f"{plain_decimal(value.nanoseconds / _NANOSECONDS)}s"
+    return f"{plain_decimal(value.nanoseconds / NANOSECONDS)}s"
 
 
 def _int_of_timestamp(value: Timestamp) -> int:
-    return value.nanoseconds // _NANOSECONDS
+    return value.nanoseconds // NANOSECONDS
 
 
 def _identity(value: object) -> object:
@@ -199,6 +254,7 @@ def _sizes() -> list[Overload]:
 
 OVERLOADS: Final = (
     *_sizes(),
+    *_OPTIONALS,
     function("type", A, result=type_of(A), call=kind_of),
     function("dyn", A, result=DYN, call=_identity),
     function("bool", BOOL, result=BOOL, call=_identity),

@@ -7,7 +7,7 @@ import string
 from typing import Any, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import function, method
+from kubecel.checking import function, method
 from kubecel.errors import CelRuntimeError
 from kubecel.sizes import bytes_of
 from kubecel.types import INT, STRING, list_of

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from typing import Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import Overload, function, method
+from kubecel.checking import Overload, function, method
 from kubecel.errors import CelRuntimeError, quoted
 from kubecel.types import DURATION, INT, STRING, TIMESTAMP
 from kubecel.values import (
     MAX_INT,
+    NANOSECONDS,
     Duration,
     Timestamp,
     checked_duration,
     checked_timestamp,
 )
 
-_NANOSECONDS: Final = 10**9
 _MAX_LENGTH: Final = 128
 _WORK_OF_A_ZONE: Final = 200
 """Opening the file of a zone takes up to 0.2 ms; zones are cached."""
@@ -32,9 +32,9 @@ _UNITS: Final = {
     "µs": 10**3,
     "μs": 10**3,
     "ms": 10**6,
-    "s": _NANOSECONDS,
-    "m": 60 * _NANOSECONDS,
-    "h": 3600 * _NANOSECONDS,
+    "s": NANOSECONDS,
+    "m": 60 * NANOSECONDS,
+    "h": 3600 * NANOSECONDS,
 }
 _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"[+-]?(?:0|(?:(?=\.?[0-9]){_DURATION_PART.pattern})+)")
@@ -94,7 +94,7 @@ def parse_timestamp(text: str) -> Timestamp:
     since = local - _EPOCH
     seconds = since.days * 86400 + since.seconds - offset * 60
     nanoseconds = int(((fraction or "") + "0" * 9)[:9])
-    return checked_timestamp(seconds * _NANOSECONDS + nanoseconds, offset, f"'{text}'")
+    return checked_timestamp(seconds * NANOSECONDS + nanoseconds, offset, f"'{text}'")
 
 
 def _not_a_timestamp(text: str) -> CelRuntimeError:
@@ -105,7 +105,7 @@ def text_of_timestamp(value: Timestamp) -> str:
     """RFC 3339, with the digits of the second that are not 0, and in the zone of its text."""
     local = _local(value, value.offset)
     text = local.strftime("-%m-%dT%H:%M:%S")
-    fraction = f"{value.nanoseconds % _NANOSECONDS:09d}".rstrip("0")
+    fraction = f"{value.nanoseconds % NANOSECONDS:09d}".rstrip("0")
     sign = "-" if value.offset < 0 else "+"
     zone = f"{sign}{abs(value.offset) // 60:02d}:{abs(value.offset) % 60:02d}" if value.offset else "Z"
     return f"{local.year:04d}{text}{'.' if fraction else ''}{fraction}{zone}"
@@ -117,7 +117,7 @@ Zone = dt.tzinfo | int
 
 def _local(value: Timestamp, zone: Zone) -> dt.datetime:
     try:
-        at = _EPOCH + dt.timedelta(seconds=value.nanoseconds // _NANOSECONDS)
+        at = _EPOCH + dt.timedelta(seconds=value.nanoseconds // NANOSECONDS)
         return at + dt.timedelta(minutes=zone) if isinstance(zone, int) else at.astimezone(zone)
     except OverflowError:
         raise CelRuntimeError("in this time zone the timestamp is outside the years 1 to 9999") from None
@@ -171,7 +171,7 @@ def _getter(field: Callable[[dt.datetime], int]) -> Callable[..., int]:
 def _milliseconds(budget: Budget, value: Timestamp, zone: str = "UTC") -> int:
     budget.work(_WORK_OF_A_ZONE)
     _zone(zone)
-    return value.nanoseconds % _NANOSECONDS // 10**6
+    return value.nanoseconds % NANOSECONDS // 10**6
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
@@ -198,7 +198,7 @@ def _getters() -> list[Overload]:
 
 
 def _timestamp_of_int(seconds: int) -> Timestamp:
-    return checked_timestamp(seconds * _NANOSECONDS, 0, "timestamp()")
+    return checked_timestamp(seconds * NANOSECONDS, 0, "timestamp()")
 
 
 def _duration_of_int(number: int) -> Duration:

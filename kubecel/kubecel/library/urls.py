@@ -9,7 +9,7 @@ import urllib.parse
 from typing import ClassVar, Final
 
 from kubecel.budget import Budget
-from kubecel.checking.overloads import function, method
+from kubecel.checking import function, method
 from kubecel.errors import CelBudgetExceededError, CelRuntimeError, quoted
 from kubecel.types import BOOL, STRING, URL, Type, list_of, map_of
 from kubecel.values import OpaqueValue, utf8

@@ -1,8 +1,11 @@
-"""The syntax tree, with expanded macros. Immutable. `syntax.tree` builds it; the compiler and analyses read it."""
+"""The syntax tree, with expanded macros, and the variables and fields that it reads. Immutable.
+
+`syntax.tree` builds it; the compiler and analyses read it.
+"""
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final, TypeAlias
 
 
@@ -251,3 +254,59 @@ def walk(node: Node) -> Iterator[Node]:
         current = waiting.pop()
         yield current
         waiting.extend(reversed(children(current)))
+
+
+def path_of(node: Node) -> tuple[str, ...] | None:
+    """The path of a chain of fields and string keys, e.g. `("object", "spec")`; None for any other node."""
+    fields: list[str] = []
+    while True:
+        match node:
+            case Select():
+                fields.append(node.field)
+                node = node.operand
+            case Index(key=Literal(value=str(key))):
+                fields.append(key)
+                node = node.operand
+            case Ident():
+                return (node.name, *reversed(fields))
+            case _:
+                return None
+
+
+def is_rooted(node: Node) -> bool:
+    """Does a chain of lookups start with a leading dot?"""
+    while isinstance(node, Select | Index):
+        node = node.operand
+    return isinstance(node, Ident) and node.rooted
+
+
+def bound_names(node: Node) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+    """Variables that a macro declares, and the child nodes in which they are in scope."""
+    match node:
+        case Comprehension():
+            bodies = (node.body,) if node.condition is None else (node.condition, node.body)
+            return node.variables, bodies
+        case Bind() | OptionalMap():
+            return (node.variable,), (node.body,)
+        case _:
+            return (), ()
+
+
+def references(tree: Node, roots: Container[str]) -> frozenset[tuple[str, ...]]:
+    """The longest paths that start at one of the variables `roots`."""
+    return frozenset(_paths(tree, roots))
+
+
+def _paths(tree: Node, roots: Container[str]) -> Iterator[tuple[str, ...]]:
+    waiting: list[tuple[Node, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, hidden = waiting.pop()
+        path = path_of(node)
+        if path is not None:
+            if path[0] in roots and (path[0] not in hidden or is_rooted(node)):
+                yield path
+            continue
+        names, bodies = bound_names(node)
+        for child in children(node):
+            inner = hidden.union(names) if any(child is body for body in bodies) else hidden
+            waiting.append((child, inner))

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kubecel.deadlines import Deadline
+from kubecel.budget import Deadline
 from kubecel.errors import CelSyntaxError
 from kubecel.syntax import literals, macros
 from kubecel.syntax import nodes as syntax
-from kubecel.syntax.nodes import Element, FieldInit, MapEntry, Node
-from kubecel.syntax.references import path_of
+from kubecel.syntax.nodes import Element, FieldInit, MapEntry, Node, path_of
 
 if TYPE_CHECKING:
     from lark import Token

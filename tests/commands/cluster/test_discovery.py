@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from commands.cluster.reader import served_kinds
-from runtime.api_errors import ApiAnswerError
-from runtime.api_server import Resource
+from runtime.api_server import ApiAnswerError, Resource
 from tests.support.answers import PreparedAnswers
 
 pytestmark = pytest.mark.anyio

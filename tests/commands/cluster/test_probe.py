@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from tests.support.answers import PreparedAnswers
 from tests.support.clocks import Clock
 

@@ -19,9 +19,8 @@ from commands.cordon.targets import (
 )
 from commands.devices.device_map import build
 from neuron import names
-from neuron.api.slices import read_slice
+from neuron.api.slices import read_rule, read_slice, tainted
 from neuron.api.stored_claims import read_stored_claim
-from neuron.api.taint_rules import read_rule, tainted
 from neuron.api.taints import Taint
 from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster

@@ -6,8 +6,7 @@ import pytest
 
 from commands.devices import node_fit
 from commands.devices.node_fit import NodeLoads
-from neuron.api.node_selection import unmet_terms
-from neuron.api.nodes import UNSCHEDULABLE, Node, read_node
+from neuron.api.nodes import UNSCHEDULABLE, Node, read_node, unmet_terms
 from neuron.api.taints import Taint
 
 LABELS = {"disk": "ssd", "cores": "128", "zone": "a"}

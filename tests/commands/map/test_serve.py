@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from commands.cli.map import map as map_command
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map.serve import HEADERS, LiveMap, application
-from runtime.api_errors import ApiServerError, UnreachableError
+from runtime.api_server import ApiServerError, UnreachableError
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi
 

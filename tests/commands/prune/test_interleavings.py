@@ -20,16 +20,14 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from cluster.from_watches.reflector import Reflector
 from cluster.kinds.claim_templates import project_template
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.reader import ClusterReader
 from commands.prune.pruner import PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
 from conversion.ports import TemplateUnavailableError
-from runtime.api_errors import StatusError
-from runtime.api_server import ApiServer, Collection
+from runtime.api_server import ApiServer, Collection, StatusError
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.templates import KubeTemplates

@@ -4,7 +4,7 @@ import pytest
 
 from commands.cluster.probe import ProbeResult, namespace_of
 from commands.status.lines import CheckResult, StatusLine
-from runtime.api_errors import ApiServerError, StatusError, UnreachableError
+from runtime.api_server import ApiServerError, StatusError, UnreachableError
 from tests.support.installation import configuration, deployment, named, said, well
 
 CALL = 'Internal error occurred: failed calling webhook "mutate.neuron.aws.com": failed to call webhook: '

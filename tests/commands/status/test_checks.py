@@ -38,7 +38,7 @@ from tests.support.installation import (
     secret,
     well,
 )
-from webhook.server.replica_report import report
+from webhook.server.certificates import report
 
 US = "trn2u.48xlarge"
 MUTATING = "MutatingWebhookConfiguration"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron.api.cordons import Cordon, annotation, read
+from neuron.api.taints import Cordon, cordon_annotation, read_cordon
 
 READ = {
     "none": (None, Cordon()),
@@ -18,24 +18,24 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_a_cordon_annotation_is_read(name: str) -> None:
     text, cordon = READ[name]
-    assert read(text) == cordon
+    assert read_cordon(text) == cordon
     assert bool(cordon) is (name not in ("none", "empty"))
 
 
 def test_reading_a_long_cordon_annotation_is_fast() -> None:
-    assert len(read(",".join(f"d{number}" for number in range(100_000))).devices) == 256
+    assert len(read_cordon(",".join(f"d{number}" for number in range(100_000))).devices) == 256
 
 
 def test_a_cordon_of_the_node_leaves_those_of_its_devices() -> None:
     one = Cordon().added("neuron-device-3")
     both = one.added("")
-    assert annotation(both) == "*,neuron-device-3"
+    assert cordon_annotation(both) == "*,neuron-device-3"
     assert both.removed("") == one
     assert both.removed("neuron-device-3") == Cordon(node=True)
-    assert annotation(one.removed("neuron-device-3")) is None
+    assert cordon_annotation(one.removed("neuron-device-3")) is None
 
 
 @given(st.booleans(), st.frozensets(st.from_regex(r"[a-z0-9-]{1,12}", fullmatch=True), max_size=20))
 def test_an_annotation_is_read_as_it_was_written(node: bool, devices: frozenset[str]) -> None:
     cordon = Cordon(node, tuple(sorted(devices)))
-    assert read(annotation(cordon)) == cordon
+    assert read_cordon(cordon_annotation(cordon)) == cordon

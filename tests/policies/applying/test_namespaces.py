@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.namespaces import LONGEST_NAMESPACE
 from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
 from conversion.patches.decision import Decision
-from neuron.api.metadata import namespace_value
+from neuron.api.fields import namespace_value
 from policies.applying.subjects import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load

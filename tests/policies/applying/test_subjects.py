@@ -1,6 +1,6 @@
 """Admission requests as policies see them."""
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.kinds.namespaces import project_namespace_record
 from cluster.resources import NAMESPACES
 from cluster.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubecel.budget import Limits
-from neuron.api.metadata import namespace_named
+from neuron.api.fields import namespace_named
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, matching_rules, unjudged
 from policies.judging.subjects import RequestSubject, of_object

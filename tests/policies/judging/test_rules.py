@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kubecel.budget import Budget
-from kubecel.compile import Cel
-from kubecel.engine import CelEngine, Program
+from kubecel.compile import Cel, Program
 from kubecel.errors import CelTypeError
 from kubecel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, record
 from kubecel.values import Duration, Optional, Timestamp, UInt
@@ -202,7 +201,7 @@ def test_threads_may_share_a_program_and_an_engine() -> None:
 
 
 def test_the_backend_fits_the_interface() -> None:
-    engine: CelEngine = Cel(hint=did_you_mean)
+    engine: Cel = Cel(hint=did_you_mean)
     program: Program = engine.compile("true", {})
     assert (program.source, program.result) == ("true", BOOL)
     assert program.evaluate({}, Budget(frozen_clock)) is True

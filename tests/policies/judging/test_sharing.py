@@ -32,16 +32,16 @@ def judged_together(*specs: str, limits: Limits = POLICY_LIMITS) -> tuple[Verdic
 @pytest.fixture
 def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sources of the programs that are evaluated."""
-    from kubecel.compile import CelProgram
+    from kubecel.compile import Program
 
     seen: list[str] = []
-    plain: Callable[..., Any] = CelProgram.evaluate
+    plain: Callable[..., Any] = Program.evaluate
 
-    def count(program: CelProgram, variables: Any, budget: Budget) -> Any:
+    def count(program: Program, variables: Any, budget: Budget) -> Any:
         seen.append(program.source)
         return plain(program, variables, budget)
 
-    monkeypatch.setattr(CelProgram, "evaluate", count)
+    monkeypatch.setattr(Program, "evaluate", count)
     return seen
 
 

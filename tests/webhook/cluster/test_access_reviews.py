@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from runtime.api_errors import UnreachableError
+from runtime.api_server import UnreachableError
 from tests.policies.policy_files import loaded, policy
 from tests.support.answers import PreparedAnswers
 from webhook.cluster.for_policies import AccessReviews

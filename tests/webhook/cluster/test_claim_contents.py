@@ -9,7 +9,7 @@ import pytest
 
 from cluster.look_ups import MOST_LOOKUPS
 from neuron.api.claim_specs import ClaimSpec
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from webhook.cluster.for_policies import ClaimContents
 
 SPEC = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", "count": 4}}]}}

@@ -17,7 +17,7 @@ from msgspec import Raw
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, denied, unchanged
 from neuron.findings import Finding
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from runtime.api_transport import Connection
 from tests.support.clusters import request
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up

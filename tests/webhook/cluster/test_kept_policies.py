@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.files.folders import KeepError, KeptSet, pack, unpack
-from runtime.api_errors import StatusError, UnreachableError
+from runtime.api_server import StatusError, UnreachableError
 from webhook.cluster.for_policies import ConfigMapKeeper
 
 SINCE = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)

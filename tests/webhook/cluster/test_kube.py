@@ -17,13 +17,13 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config
 
-from cluster.from_watches.watches import Watches
+from cluster.collections import Watches
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.rights import RULES
 from conversion.claims.templates import Template
 from conversion.patches.decision import denied
 from neuron.findings import Finding
-from runtime.api_errors import ClusterUnavailableError, StatusError, UnreachableError
+from runtime.api_server import ClusterUnavailableError, StatusError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from runtime.watching import Timing
 from tests.support.clocks import Clock

@@ -163,7 +163,7 @@ async def test_removing_a_mark_ends_within_the_budget_if_the_server_hangs(api: F
 
 
 def test_the_status_of_a_named_object_names_the_right() -> None:
-    from runtime.api_errors import StatusError
+    from runtime.api_server import StatusError
 
     said = StatusError.from_status(status(403, "Forbidden", forbidden("delete", "neuron-4-abc")))
     assert said.missing_right == ("bob", "delete")

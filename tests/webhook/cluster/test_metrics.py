@@ -5,8 +5,7 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster.from_watches.reflector import Reflector
-from cluster.object_reader import Projection
+from cluster.reflector import Projection, Reflector
 from runtime.api_server import Collection, Resource
 from runtime.api_transport import Connection
 from runtime.watching import Effects

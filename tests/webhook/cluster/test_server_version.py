@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from cluster.from_watches.watches import Watches
-from runtime.api_errors import StatusError, UnreachableError
+from cluster.collections import Watches
+from runtime.api_server import StatusError, UnreachableError
 from webhook.cluster.kube import KEPT, PAUSE, RETRY, ServerVersion
 
 

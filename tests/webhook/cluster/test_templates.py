@@ -476,7 +476,7 @@ async def test_a_failure_without_waiters_is_not_logged(api: FakeApi) -> None:
         await eventually(lambda: api.calls("create", PLURAL))
         waiting.cancel()
         gate.set()
-        await eventually(lambda: not store.under_way)
+        await eventually(lambda: store.counters.failed)
 
 
 async def test_closing_cancels_requests_in_progress(api: FakeApi) -> None:
@@ -487,7 +487,7 @@ async def test_closing_cancels_requests_in_progress(api: FakeApi) -> None:
         await store.close()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert store.under_way == 0
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("create ")]
 
 
 # --- dry runs ---------------------------------------------------------------------------------------------------

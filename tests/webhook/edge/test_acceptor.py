@@ -25,7 +25,7 @@ MOST = 4
 
 @pytest.fixture
 def running(tls_directory: Path) -> Iterator[Running]:
-    with serving(tls_directory, {"/mutate": Answering()}, max_connections=MOST, body_timeout=0.3) as started:
+    with serving(tls_directory, {"/mutate": Answering()}, max_connections=MOST) as started:
         yield started
 
 

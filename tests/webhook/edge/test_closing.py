@@ -60,7 +60,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def running(tls_directory: Path) -> Iterator[Running]:
-    with serving(tls_directory, {"/mutate": Answering()}, max_body_bytes=CAP, body_timeout=2.0) as started:
+    with serving(tls_directory, {"/mutate": Answering()}, max_body_bytes=CAP) as started:
         yield started
 
 
@@ -105,8 +105,11 @@ def test_little_is_read_after_the_answer(running: Running, case: str) -> None:
     eventually(lambda: running.acceptor.open == 0, "the connection is closed")
 
 
-def test_little_is_read_after_a_time_out(running: Running) -> None:
-    with running.raw() as connection:
+def test_little_is_read_after_a_time_out(tls_directory: Path) -> None:
+    with (
+        serving(tls_directory, {"/mutate": Answering()}, body_timeout=0.3) as running,
+        running.raw() as connection,
+    ):
         connection.settimeout(60)
         connection.sendall(POST + b"Content-Length: 100000\r\n\r\n{")
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")

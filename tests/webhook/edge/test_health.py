@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.serving import Answering, Client, Running, serving
-from webhook.edge.health import Check, HealthEndpoint, Lifecycle
+from webhook.edge.application import Check, HealthEndpoint
+from webhook.edge.shedding import Lifecycle
 
 
 def passing() -> tuple[bool, str]:

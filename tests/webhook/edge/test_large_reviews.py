@@ -235,14 +235,14 @@ BUSY = """
 import atexit, sys
 from pathlib import Path
 from runtime import listening
-from tests.support.serving import Answering
+from tests.support.serving import Answering, tls_context
 from tests.webhook.edge.test_large_reviews import Slow
-from webhook.server.application import build
+from webhook.edge.application import build
 from webhook.server.command import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Lifecycle
+from webhook.edge.shedding import Lifecycle
 from webhook.edge.metrics import Metrics
 from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.settings import WebhookSettings
@@ -253,7 +253,7 @@ async def main():
     application = build({"/mutate": Slow(lane)}, {}, lifecycle, RequestLimits(BodyReader(1 << 20, 5)),
                         Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)))
     listener = listening.listen("127.0.0.1", 0, "--host", "--port")
-    tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
+    tls = tls_context(directory)
     running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=0, drain_timeout=1))
     with listening.on_signals(running.stop):
         await running.serve(sockets=[listener])

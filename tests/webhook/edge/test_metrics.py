@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from conversion.objects import wire
 from conversion.patches.decision import denied, unchanged
 from runtime import listening
-from runtime.metrics_server import Histogram, MetricsServer
+from runtime.metrics_server import Histogram, serving_metrics
 from tests.support.loops import Loop
 from webhook.edge.metrics import DURATION_BOUNDS, Metrics
 from webhook.edge.reviews import Rendered, render
@@ -31,10 +31,11 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def scrape(metrics: Metrics) -> Iterator[Any]:
-    with MetricsServer(metrics.registry, listening.listen("127.0.0.1", 0, "", "")) as serving:
+    listener = listening.listen("127.0.0.1", 0, "", "")
+    with serving_metrics(metrics.registry, listener):
 
         def get(path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
-            connection = http.client.HTTPConnection(*serving.address, timeout=60)
+            connection = http.client.HTTPConnection(*listener.getsockname(), timeout=60)
             connection.request(method, path)
             answer = connection.getresponse()
             body = answer.read().decode()

@@ -28,6 +28,12 @@ from webhook.edge.connections import ClientConnection
 
 @pytest.fixture(scope="module")
 def running(tls_directory: Path) -> Iterator[Running]:
+    with serving(tls_directory, {"/mutate": Answering()}) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def impatient(tls_directory: Path) -> Iterator[Running]:
     with serving(tls_directory, {"/mutate": Answering()}, body_timeout=0.3) as started:
         yield started
 
@@ -146,12 +152,6 @@ def test_an_unusable_address_is_reported(monkeypatch: pytest.MonkeyPatch, error:
     assert message in str(startup_error.value)
 
 
-def test_a_pair_that_tls_refuses_is_reported(tls_directory: Path, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("junk")
-    with pytest.raises(StartupError, match=r"TLS cannot use .*tls\.crt and .*key"):
-        server.tls_context(tls_directory / files.CERTIFICATE_FILE, tmp_path / "key", "1.3")
-
-
 # --- slow clients ------------------------------------------------------------------------------------------
 
 
@@ -160,24 +160,24 @@ def test_a_pair_that_tls_refuses_is_reported(tls_directory: Path, tmp_path: Path
     [b"POST /mut", b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-Slow: "],
     ids=["request-line", "headers"],
 )
-def test_an_incomplete_head_is_closed(running: Running, begun: bytes) -> None:
-    with running.raw() as connection:
+def test_an_incomplete_head_is_closed(impatient: Running, begun: bytes) -> None:
+    with impatient.raw() as connection:
         connection.sendall(begun)
         started = time.monotonic()
         assert connection.recv(1) == b"", "the server closes"
         assert_below(time.monotonic() - started, 5)
 
 
-def test_an_incomplete_second_head_is_closed(running: Running) -> None:
-    with running.raw() as connection:
+def test_an_incomplete_second_head_is_closed(impatient: Running) -> None:
+    with impatient.raw() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(4096).endswith(b"\r\n\r\nok")
         connection.sendall(b"GET /livez HTT")
         assert connection.recv(1) == b"", "the server closes"
 
 
-def test_unused_and_idle_connections_are_kept(running: Running) -> None:
-    with running.raw() as unused, running.client() as idle:
+def test_unused_and_idle_connections_are_kept(impatient: Running) -> None:
+    with impatient.raw() as unused, impatient.client() as idle:
         assert idle.get("/livez").status == 200
         time.sleep(2.5)
         unused.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -290,19 +290,19 @@ def test_a_second_signal_stops_at_once(tls_directory: Path) -> None:
 SLOW_SERVER = """
 import asyncio, sys, uvloop
 from pathlib import Path
-from tests.support.serving import Answering
+from tests.support.serving import Answering, tls_context
 GO = Path(sys.argv[2])
 class Slow(Answering):
     async def review(self, request):
         while not GO.exists():
             await asyncio.sleep(0.01)
         return await super().review(request)
-from webhook.server.application import build
+from webhook.edge.application import build
 from runtime import listening, logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
 from webhook.edge.endpoints import RequestLimits, Telemetry
-from webhook.edge.health import Lifecycle
+from webhook.edge.shedding import Lifecycle
 from webhook.edge.metrics import Metrics
 
 async def main():
@@ -316,7 +316,7 @@ async def main():
         RequestLimits(BodyReader(1 << 20, 5)),
         Telemetry(Metrics("test"), logs.DecisionLog(sys.stderr.buffer)),
     )
-    tls = server.tls_context(directory / "tls.crt", directory / "tls.key", "1.3")
+    tls = tls_context(directory)
     running = server.Server(application, tls, lifecycle, server.ServerLimits(5, drain_delay=2.0, drain_timeout=60))
     with listening.on_signals(running.stop):
         await running.serve(sockets=[listening.listen("127.0.0.1", 0, "--host", "--port")])

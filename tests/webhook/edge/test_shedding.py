@@ -93,8 +93,14 @@ class Saturated:
 
 @pytest.fixture
 def saturated(tls_directory: Path) -> Iterator[Saturated]:
+    with saturable(tls_directory) as full:
+        yield full
+
+
+@contextlib.contextmanager
+def saturable(directory: Path, **limits: float) -> Iterator[Saturated]:
     waiting: dict[str, Waiting] = {"/mutate": Waiting(), "/validate": Waiting()}
-    with serving(tls_directory, waiting, max_inflight=MOST, body_timeout=0.5) as running:
+    with serving(directory, waiting, max_inflight=MOST, **limits) as running:  # type: ignore[arg-type]
         full = Saturated(running, waiting)
         try:
             yield full
@@ -147,9 +153,9 @@ def test_a_shed_body_is_read_and_the_connection_stays_open(saturated: Saturated)
         assert client.review(review(), "/validate").status == 200
 
 
-def test_a_shed_body_that_does_not_arrive_closes_the_connection(saturated: Saturated) -> None:
-    saturated.fill("/mutate")
-    with saturated.running.raw() as connection:
+def test_a_shed_body_that_does_not_arrive_closes_the_connection(tls_directory: Path) -> None:
+    with saturable(tls_directory, body_timeout=0.5) as full, full.running.raw() as connection:
+        full.fill("/mutate")
         connection.sendall(
             b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )

@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 from certs import material, rotation
 from cluster.kinds.rendered_entries import CONFIG_MAP
 from cluster.kinds.replicas import ReplicaStatus, lease_body
-from runtime.api_errors import ApiServerError
+from runtime.api_server import ApiServerError
 from runtime.api_transport import Connection
 from runtime.startup import StartupError
 from tests.deploy.charts import find, render

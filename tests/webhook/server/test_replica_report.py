@@ -7,8 +7,8 @@ import pytest
 
 from cluster.kinds.replicas import ReplicaStatus, UnsentStatus
 from policies.judging.coverage import Unsent
-from webhook.edge.health import Check
-from webhook.server.replica_report import report
+from webhook.edge.application import Check
+from webhook.server.certificates import report
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""A store that follows the API server: lists and watches, bounded in bytes."""

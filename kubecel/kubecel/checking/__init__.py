@@ -1,1 +1,0 @@
-"""Static types: overloads of functions and operators, and unification of type variables."""

@@ -1,1 +1,0 @@
-"""The kubelet's gRPC protocols: registration, DRA plugin, health, PodResources."""
