@@ -10,9 +10,9 @@ from commands.devices.cluster_devices import ClusterDevices
 from commands.objects.file_policies import FilePolicies
 from commands.objects.file_store import FileStore
 from commands.objects.manifests import manifests_of
-from commands.report.build import Heading, ReportBuilder
+from commands.report.build import ReportBuilder
 from commands.report.inventory import Found
-from commands.report.model import Report, Shadowed, Workload
+from commands.report.model import Heading, Report, Shadowed, Workload
 from tests.policies.policy_files import loaded
 from tests.support.emulated import EmulatedCluster
 from tests.support.trainium import trainium
