@@ -13,6 +13,7 @@ import orjson
 from cluster.store import Store
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of
+from commands.present import listed
 from commands.report.inventory import Root
 from commands.report.model import (
     Cause,
@@ -27,7 +28,6 @@ from commands.report.model import (
     Workload,
 )
 from commands.report.plan import Fit, Places
-from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode
@@ -145,7 +145,7 @@ class Assessor:
             judged.append(part)
             found += self._obstacles(manifest.namespace, part)
             groups.append(self._group(root, manifest, part, demand, now))
-        if not groups and not found:
+        if not groups and not found and not any(each.code == "NEU129" for each in decided.form):
             return None
         found += (_obstacle(each) for each in (*decided.form, *decided.own) if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)

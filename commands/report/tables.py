@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.present import NOTHING, Table, finding_fields
+from commands.present import NOTHING, Table, finding_fields, listed
 from commands.report.model import (
     Audit,
     Devices,
@@ -17,7 +17,6 @@ from commands.report.model import (
     Workload,
     total,
 )
-from commands.status.lines import listed
 from neuron.codes import CODES
 from runtime.console import json_text
 from runtime.text import cited, counted, named

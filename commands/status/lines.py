@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from commands.cluster.reader import Unseen
-from neuron.findings import few
 from runtime.console import Style, encodable, json_text, printable
 
 
@@ -67,11 +66,6 @@ def overall(lines: Iterable[StatusLine]) -> CheckResult:
 def blind(lines: Iterable[StatusLine], known: str) -> bool:
     """Whether every check except `known` is unknown."""
     return all(line.verdict is CheckResult.UNKNOWN for line in lines if line.check != known)
-
-
-def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names in a sentence, at most `most` of them."""
-    return few(sorted(names), most)
 
 
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
