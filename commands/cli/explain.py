@@ -29,7 +29,7 @@ from runtime import console
 from runtime.console import wrapped
 
 if TYPE_CHECKING:
-    from commands.explain.explaining import Chosen
+    from commands.explain.admission_preview import Chosen
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, NamedObject, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
@@ -160,7 +160,8 @@ class _Run:
         self.missing = False
 
     def offline(self, namespace: str) -> "list[Explanation]":
-        from commands.explain.explaining import Chosen, Explainer
+        from commands.explain.admission_preview import Chosen
+        from commands.explain.explaining import Explainer
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
@@ -210,7 +211,7 @@ class _Run:
 
     def _chosen(self, live: "Live") -> "Chosen":
         """The settings of the cluster's webhook, with those that the user gave."""
-        from commands.explain.explaining import Chosen
+        from commands.explain.admission_preview import Chosen
 
         known = live.installation.options
         if known is None:

@@ -1,6 +1,7 @@
 """`neuron-dra report`: every workload with plugin resources, what it becomes, and an order of migration."""
 
 import asyncio
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -213,8 +214,10 @@ def _from_files(
         counter.say(str(fault))
     counter.phase("assessed")
     builder = ReportBuilder(options, FileStore(inputs.facts), policies)
-    for found in inputs.found:
-        builder.take(found)
+    # The text of an object is not kept beside its assessment.
+    waiting, inputs = collections.deque(inputs.found), dataclasses.replace(inputs, found=())
+    while waiting:
+        builder.take(waiting.popleft())
         counter.step()
     for manifest in inputs.facts if builder.audits else ():
         builder.judge(manifest)

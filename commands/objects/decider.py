@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from commands.objects.file_policies import Changed, FilePolicies
     from policies.judging.mutations import Mutated
 
-_MOST_REMEMBERED: Final = 4096
-"""Answers about pods."""
+_MOST_REMEMBERED: Final = 1024
+"""Answers about pods, of about 10 KiB each."""
 _POD: Final = ("", "Pod")
 _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
 

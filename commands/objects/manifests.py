@@ -122,7 +122,10 @@ def _manifests(path: Path, data: dict[str, object], namespace: str, outer: str |
     written = text(known.get("namespace")) or outer or ""
     version, kind = text(version), text(kind)
     form = missing_kind(version, kind) if version and kind else _unnamed(data, version, kind)
-    group = (version or _ELSEWHERE.get(kind, "")).rpartition("/")[0]
+    group = version.rpartition("/")[0]
+    if form and not version:
+        meant = _ELSEWHERE.get(kind, "").rpartition("/")[0]
+        group = meant if (meant, kind) in KINDS else group
     kind_entry = KINDS.get((group, kind))
     manifest = Manifest(
         path,

@@ -5,9 +5,10 @@ Here is what they hand over; `text`, `html`, `markdown` and `sarif` know one for
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from neuron.findings import Finding
+from neuron.findings import Finding, few
 
 NOTHING: Final = "-"
 """A cell that has nothing to say."""
@@ -56,3 +57,8 @@ def finding_fields(finding: Finding) -> dict[str, str]:
         "message": finding.message,
         "fix": finding.fix,
     }
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Names in a sentence, at most `most` of them."""
+    return few(sorted(names), most)

@@ -22,6 +22,7 @@ from commands.devices.allocator_inputs import (
 )
 from commands.devices.cluster_devices import ClusterDevices
 from commands.explain.claim_objects import devices_by_class
+from commands.present import listed
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
 from commands.rehearse.played_nodes import (
@@ -38,7 +39,6 @@ from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
 from commands.report.plan import QUOTA, Places, namespace_order
-from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of
 from conversion.claims.containers import basic_requests, scheduled

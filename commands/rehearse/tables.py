@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from commands.present import NOTHING, Table
+from commands.present import NOTHING, Table, listed
 from commands.rehearse.model import Cost, FreePlace, Maker, Move, PlayedPod, Reason, Rehearsal, Spares, Step, WaitCause
-from commands.status.lines import listed
 from runtime.text import counted, named
 
 

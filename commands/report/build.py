@@ -9,6 +9,7 @@ from cluster.store import Store
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
+from commands.present import listed
 from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
@@ -18,6 +19,7 @@ from commands.report.model import (
     AuditViolation,
     Cause,
     Fate,
+    Heading,
     NeuronNodes,
     Obstacle,
     PodsNow,
@@ -28,7 +30,6 @@ from commands.report.model import (
     most_pods_first,
 )
 from commands.report.plan import Places
-from commands.status.lines import listed
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import located
 from neuron.findings import Finding
@@ -40,21 +41,6 @@ if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
     from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heading:
-    """Where a report comes from.
-
-    Attributes:
-        origin: the files, or the address of the API server.
-        made: the time, RFC 3339.
-        version: of this program.
-    """
-
-    origin: str
-    made: str
-    version: str
 
 
 class ReportBuilder:

@@ -360,13 +360,25 @@ def most_pods_first(found: Iterable[Shadowed]) -> tuple[Shadowed, ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """A whole report.
+class Heading:
+    """Where a report comes from.
 
     Attributes:
         origin: the files, or the address of the API server.
         made: the time, RFC 3339.
         version: of this program.
+    """
+
+    origin: str
+    made: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report(Heading):
+    """A whole report.
+
+    Attributes:
         workloads: in the order of the plan: by namespace, kind and name.
         neuron_nodes: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
@@ -376,9 +388,6 @@ class Report:
         finished: Jobs and pods that have ended, which are left out.
     """
 
-    origin: str
-    made: str
-    version: str
     workloads: tuple[Workload, ...]
     steps: tuple[MigrationStep, ...]
     neuron_nodes: NeuronNodes | None = None

@@ -342,7 +342,7 @@ def json(reports: Reports) -> str:
     if "" in reports:
         return as_json(reports[""])
     found = [{"cluster": name, **document(each)} for name, each in reports.items()]
-    return json_text({"clusters": found})
+    return json_text({"clusters": found}, tables.plain)
 
 
 def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:

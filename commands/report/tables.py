@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from commands.present import NOTHING, Table, finding_fields
+from commands.present import NOTHING, Table, finding_fields, listed
 from commands.report.model import (
     Audit,
     Devices,
@@ -17,7 +17,6 @@ from commands.report.model import (
     Workload,
     total,
 )
-from commands.status.lines import listed
 from neuron.codes import CODES
 from runtime.console import json_text
 from runtime.text import cited, counted, named
@@ -219,11 +218,11 @@ def audit_line(found: Audit) -> str:
 
 
 def as_json(report: Report) -> str:
-    return json_text(document(report))
+    return json_text(document(report), plain)
 
 
 def document(report: Report) -> dict[str, object]:
-    """The report as plain data."""
+    """The report as data; `plain` makes the parts of which there may be thousands."""
     fates = report.fates
     return {
         # First, so that a reader of the beginning sees that the report is not complete.
@@ -241,7 +240,7 @@ def document(report: Report) -> dict[str, object]:
         },
         "nodes": _neuron_nodes(report.neuron_nodes),
         "steps": [_step(each) for each in report.steps],
-        "workloads": [_workload(each) for each in report.workloads],
+        "workloads": report.workloads,
         "shadow": [
             {
                 "namespace": each.namespace,
@@ -296,7 +295,8 @@ def _step(step: MigrationStep) -> dict[str, object]:
     }
 
 
-def _workload(workload: Workload) -> dict[str, object]:
+def plain(workload: Workload) -> dict[str, object]:
+    """A workload as plain data."""
     ref, now = workload.ref, workload.now
     return {
         "apiVersion": ref.api_version,

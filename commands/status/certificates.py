@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import hashes
 from cluster.kinds.replicas import Replica
 from commands.cluster.reader import Unseen
 from commands.cluster.rights import SECRET
-from commands.status.lines import StatusCheck, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot, own_entries
 
 CHECK: Final = StatusCheck("certificate")

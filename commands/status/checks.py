@@ -9,7 +9,7 @@ from typing import Final
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 from commands.cluster.reader import Object, Unseen, items
 from commands.cluster.rights import Rule
-from commands.status import certificates, hooks, karpenter, kueue, nodes, replicas
+from commands.status import certificates, hooks, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
 from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.replicas import POLICIES
@@ -43,7 +43,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
         *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
-        *karpenter.check(snapshot.karpenter, items(snapshot.deployments)),
+        *nodes.check_karpenter(snapshot.karpenter, items(snapshot.deployments)),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}

@@ -20,7 +20,8 @@ from cluster.kinds.rendered_entries import (
     read_rendered,
 )
 from commands.cluster.reader import Object, Unseen, items
-from commands.status.lines import CheckResult, StatusCheck, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names
 from neuron.findings import quoted

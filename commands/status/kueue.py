@@ -13,7 +13,8 @@ import yaml
 
 from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
 from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items
-from commands.status.lines import StatusCheck, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from conversion.objects.queues import device_class_mappings
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text

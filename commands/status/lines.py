@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from commands.cluster.reader import Unseen
-from neuron.findings import few
 from runtime.console import Style, encodable, json_text, printable
 
 
@@ -58,6 +57,28 @@ class StatusCheck(str):
         return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
 
 
+class Check(str):
+    """The title of a check, which makes its lines."""
+
+    __slots__ = ()
+
+    def well(self, text: str) -> StatusLine:
+        return StatusLine(self, CheckResult.WELL, text)
+
+    def note(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.NOTE, text, fix)
+
+    def wrong(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.WRONG, text, fix)
+
+    def unknown(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.UNKNOWN, text, fix)
+
+    def unseen(self, part: Unseen) -> StatusLine:
+        """What cannot be read, with the rule that would allow it."""
+        return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
+
+
 def overall(lines: Iterable[StatusLine]) -> CheckResult:
     """The verdict on all lines: wrong before unknown before well; notes do not count."""
     found = {line.verdict for line in lines}
@@ -67,11 +88,6 @@ def overall(lines: Iterable[StatusLine]) -> CheckResult:
 def blind(lines: Iterable[StatusLine], known: str) -> bool:
     """Whether every check except `known` is unknown."""
     return all(line.verdict is CheckResult.UNKNOWN for line in lines if line.check != known)
-
-
-def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names in a sentence, at most `most` of them."""
-    return few(sorted(names), most)
 
 
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}

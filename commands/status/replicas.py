@@ -7,7 +7,8 @@ from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
 from commands.cluster.reader import Object, Unseen, items
-from commands.status.lines import StatusCheck, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, counted, named
 

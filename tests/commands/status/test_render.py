@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from commands.status.lines import CheckResult, StatusLine, as_json, as_text, listed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusLine, as_json, as_text
 from runtime.console import Style, displayed
 
 LINES = (
