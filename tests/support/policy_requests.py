@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cluster.store import Store
 from neuron.api.fields import namespace_value
-from policies.applying.subjects import subject_of, with_whole_namespace
+from policies.applying.requests import subject_of, with_whole_namespace
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.rules import PolicySet
