@@ -101,10 +101,10 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
     others = spec.get("ephemeralContainers")
     for index, each in enumerate(others[:_MOST_CONTAINERS] if isinstance(others, list) else ()):
         if resource := _asked(mapping(each), _DEEPEST):
-            path = path_text(("spec", "ephemeralContainers", index))
+            where = path_text(("spec", "ephemeralContainers", index))
             message = f"an ephemeral container asks for {resource}: Kubernetes takes no resources there."
             fix = "The API server refuses it. Put it under resources.limits of a container."
-            yield Finding("NEU129", path, message, fix, resource)
+            yield Finding("NEU129", where, message, fix, resource)
 
 
 def misplaced_around(data: Mapping[str, object], path: Sequence[str | int]) -> Iterator[Finding]:
