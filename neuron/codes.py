@@ -404,7 +404,9 @@ CODES: Final = {
         "No node and no pool meets the node selection",
         "Neuron nodes or pools are known, and none of them has the labels that the pod selects: neither a Node that "
         "exists without a pool, nor a NodePool, nor a node group that Cluster Autoscaler's annotations describe. The "
-        "pod waits with limits as with a claim. A node group without nodes whose labels are in no object is not known.",
+        "pod waits with limits as with a claim. A node group without nodes whose labels are in no object is not known. "
+        "Or those that have the labels cannot take the pod: their types have fewer devices, or the pod does not "
+        "tolerate a taint of the pool.",
         "no Neuron node and no pool that is known meets nodeSelector workload=rayhead: the pod waits until one does. "
         "Correct the node selection, or add the label to a node group or to the template of a NodePool.",
         "Correct the node selection, or add the label to a node group or to the template of a NodePool.",

@@ -82,7 +82,7 @@ def _chosen(catalogue: Catalogue, wanted: Sequence[str], *, offered: bool) -> li
     """The types to print. Raises click.UsageError for a name that the catalogue does not have."""
     for name in wanted:
         if name not in catalogue:
-            hint = did_you_mean(name, catalogue.suggestions())
+            hint = did_you_mean(name, catalogue.suggestions(name))
             raise click.UsageError(f"There is no instance type {quoted(name)} in the catalogue.{hint}")
     return [entry for entry in catalogue if (not wanted or entry.name in wanted) and (entry.offered or not offered)]
 

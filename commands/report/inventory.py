@@ -123,7 +123,7 @@ class _InventorySpec(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    metadata: _InventoryMetadata = _InventoryMetadata()
+    metadata: _InventoryMetadata | None = None
     status: _InventoryStatus | None = None
     spec: _InventorySpec | None = None
 
@@ -167,7 +167,7 @@ class Inventory:
             known = identity(found.raw)
             self.unreadable.append(f"{found.kind} {known.namespace}/{known.name}")
             return None
-        metadata, kind = head.metadata, (found.group, found.kind)
+        metadata, kind = head.metadata or _InventoryMetadata(), (found.group, found.kind)
         itself = _owner(found.group, found.version, found.kind, metadata.name, metadata.uid, metadata.namespace)
         if kind != _POD:
             self._uids[itself.by_name] = itself.uid

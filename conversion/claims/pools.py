@@ -376,25 +376,26 @@ class NeuronPools:
             if fits and (self._supply.unlisted or not unmet(needs.selection, node)):
                 yield node.instance_type
 
+    @property
+    def _all_known(self) -> bool:
+        return self.known and not self._supply.unlisted and not self._supply.problem
+
+    def selected(self, selection: NodeSelection) -> Takers:
+        """What meets a node selection, whatever a pod asks for and tolerates; `NOBODY` if not all pools are known."""
+        return self.takers(PodNeeds(selection, (TolerationSpec(),), 0, 0)) if self._all_known else NOBODY
+
     def unmet_everywhere(self, selection: NodeSelection) -> Requirement | None:
         """A requirement of a node selection that no node and no pool meets, or that none meets with the others.
 
         None if one can meet the selection, or if no pool and no node is known.
         """
-        supply = self._supply
-        if not self.known or supply.unlisted or supply.problem:
-            return None
-        needs = PodNeeds(selection, (TolerationSpec(),), 0, 0)
-        found = self.takers(needs)
-        if found.static or found.idle or found.dynamic or found.types:
+        if not self._all_known or self.selected(selection) != NOBODY:
             return None
         parts = [*unmet_selector(selection.node_selector, {})]
         single = selection.terms is not None and len(selection.terms) == 1
         parts += [each for term in selection.terms or () if single for each in term.get("matchExpressions") or ()]
         for part in parts:
-            alone = NodeSelection(terms=[{"matchExpressions": [part]}])
-            found = self.takers(needs._replace(selection=alone))
-            if not (found.static or found.idle or found.dynamic or found.types):
+            if self.selected(NodeSelection(terms=[{"matchExpressions": [part]}])) == NOBODY:
                 return part
         return parts[0] if len(parts) == 1 else {"key": "", "operator": "", "values": []}
 

@@ -123,9 +123,18 @@ def unknown_pools(context: ConversionContext) -> Finding:
 
 
 def unmet_selection(selection: NodeSelection, context: ConversionContext) -> Iterator[Finding]:
-    """NEU228: no node and no pool meets the node selection."""
+    """NEU228 about a pod that nothing can take: nothing meets its node selection, or what does cannot take it."""
     part = context.pools.unmet_everywhere(selection)
     if part is None:
+        met = context.pools.selected(selection)
+        pools = [each.pool for each in (*met.static, *met.idle, *met.dynamic)]
+        if not selection.is_empty and (pools or met.types):
+            shown = pools_text(pools) if pools else f"Nodes of type {few(sorted(met.types), _MOST_TYPES)}"
+            message = (
+                f"only {shown} can meet the node selection of the pod, and cannot take it: too few devices, a limit, or"
+                " a taint that it does not tolerate. The pod waits."
+            )
+            yield warning("NEU228", "spec", message, "Request less, add a toleration, or select other nodes.", shown)
         return
     key, values = str(part.get("key")), [short(str(each), _MOST_NAME) for each in part.get("values") or ()]
     if not key:

@@ -296,6 +296,16 @@ def test_a_selection_that_nothing_meets_is_said(spec: dict[str, Any], path: str,
     assert finding.message == f"no Neuron node and no pool that is known meets {what}: the pod waits until one does."
 
 
+def test_pools_that_have_the_labels_and_cannot_take_the_pod_are_said() -> None:
+    tainted = pool(replicas=1, taints=[{"key": "team", "effect": "NoSchedule"}])
+    decision = decide({"nodeSelector": {"team/accelerator": "neuron"}}, supplied_cluster(tainted))
+    [finding] = [each for each in decision.warnings if each.code == "NEU228"]
+    assert (decision.outcome, finding.path) == (Outcome.CONVERTED, "spec")
+    assert finding.message.startswith("only NodePool ")
+    assert finding.message.endswith("a limit, or a taint that it does not tolerate. The pod waits.")
+    assert "NEU228" not in {each.code for each in decide({}, supplied_cluster(tainted)).warnings}
+
+
 @pytest.mark.parametrize(
     "view", [supplied_cluster(), supplied_cluster(problem="no answer")], ids=["nothing known", "unknown"]
 )

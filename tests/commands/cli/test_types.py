@@ -28,7 +28,8 @@ def test_only_types_that_aws_offers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("trn2.49xlarge", " Did you mean 'trn2.48xlarge'?"), ("trn3sn.49xlarge", ""), ("trn2", "")]
+    ("name", "hint"),
+    [("trn2.49xlarge", " Did you mean 'trn2.48xlarge'?"), ("trn3sn.49xlarge", ""), ("trn2", ""), ("p5.48xlarge", "")],
 )
 def test_an_unknown_type_is_an_error(name: str, hint: str) -> None:
     result = run_types(name)

@@ -149,3 +149,8 @@ def test_an_object_found_as_json_needs_no_kind() -> None:
     root = Inventory().take(Found("apps", "v1", "Deployment", json.dumps(item).encode()))
     assert root is not None
     assert root.found.api_version == "apps/v1"
+
+
+def test_a_workload_without_metadata_is_one_workload() -> None:
+    [only] = report({"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": pod_spec()}).workloads
+    assert (only.ref.kind, only.fate) == ("Pod", "converts")
