@@ -135,14 +135,18 @@ def _allocations(
     """
     ties = [(frozenset(each.requests), each.match_attribute) for each in constraints if each.match_attribute]
     requests: dict[str, list[tuple[Leaf, Sequence[int], Mapping[Any, tuple[object, ...]]]]] = {}
+    # Most requests admit the same devices.
+    known: dict[tuple[int, ...], Mapping[Any, tuple[object, ...]]] = {}
     for leaf in leaves:
         covering = [place for place, (named, _) in enumerate(ties) if covers(named, leaf.devices.reference)]
         mask = leaf.mask & index.of_type(name)
         work.spend(len(ties) + mask.bit_count() * (1 + len(covering)))
-        values = {
-            shape.fixed.get(DEVICE_ID): tuple(shape.fixed.get(ties[place][1]) for place in covering)
-            for shape in index.members(mask)
-        }
+        values = known.get((mask, *covering))
+        if values is None:
+            values = known[mask, *covering] = {
+                shape.fixed.get(DEVICE_ID): tuple([shape.fixed.get(ties[place][1]) for place in covering])
+                for shape in index.members(mask)
+            }
         requests.setdefault(leaf.request, []).append((leaf, covering, values))
     spare = _spare(entry, sum(fewest_devices(leaves).values()))
 
