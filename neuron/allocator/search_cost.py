@@ -29,12 +29,30 @@ class Choice:
         places: sets of devices from which all of them are taken together, of all its alternatives.
         ways: sets of devices that it can get in each of these places: 1, unless the place has more than `count`.
         kind: requests of one kind take places from each other.
+        beside: of the second of two requests for one run; its places overlap with those of the first.
     """
 
     count: int
     places: int
     ways: int = 1
     kind: object = None
+    beside: "Beside | None" = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beside:
+    """What the first of two requests for one run leaves of the places of the second.
+
+    Attributes:
+        left: devices that are left of each place, by place of the first request.
+        free: the places of the first request that can be free on a node without a free run: those that make the
+            longest search.
+        alike: places of both together that are the same run, at most.
+    """
+
+    left: tuple[tuple[int, ...], ...]
+    free: tuple[int, ...]
+    alike: int
 
 
 @functools.cache
@@ -52,11 +70,23 @@ def steps(choices: Iterable[Choice], *, orders: bool) -> int:
         orders: whether the allocator tries the devices of a request in every order (up to Kubernetes 1.35).
     """
     most = spent = 0
-    ways = 1
+    ways = before = 1
     taken: dict[object, int] = {}
-    for choice in _joined(choices):
+    joined = _joined(choices)
+    for number, choice in enumerate(joined):
         # Requests for one device each are several requests: every version tries them in every order.
         ordered = orders or choice.kind == ANY
+        if choice.beside is not None:
+            left, count = choice.beside.left, choice.count
+            lacking = [sum(tries(min(each + 1, count), orders=orders) for each in row) for row in left]
+            most = max(most, spent + before * sum(lacking[each] for each in choice.beside.free))
+            runs = sum(row.count(count) for row in left)
+            if [each.kind for each in joined[number + 1 :]] == [ANY]:
+                # So many devices are free beside a run only where all of them fit.
+                runs = min(runs, joined[-1].count * choice.beside.alike)
+            spent += before * (sum(lacking) + runs * _walked(count, orders=orders))
+            ways = before * runs * (math.factorial(count) if orders else 1)
+            continue
         most = max(most, spent + ways * choice.places * tries(choice.count, orders=ordered))
         places = choice.places
         if choice.kind is not None:
@@ -65,7 +95,8 @@ def steps(choices: Iterable[Choice], *, orders: bool) -> int:
             taken[choice.kind] = taken.get(choice.kind, 0) + 1
         sets = places * choice.ways
         spent += ways * sets * _walked(choice.count, orders=ordered)
-        ways *= sets * (math.factorial(min(choice.count, _MOST_COUNTED)) if ordered else 1)
+        before = ways * (math.factorial(min(choice.count, _MOST_COUNTED)) if ordered else 1)
+        ways = before * sets
     return most
 
 
