@@ -436,29 +436,15 @@ def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Itera
 
 
 def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: DeviceConfig) -> str:
-    """What to change so that everything is tried: the type, the scheduler, the number of devices. Ends with a space."""
-
-    def tries_all(entries: Sequence[InstanceType], amount: int = ask.amount) -> bool:
-        asks = [_nameless(ask.role, ask.resource, amount, 0)]
-        answers = [serve(each, asks, config) for each in entries]
-        servings = [answer for answer in answers if isinstance(answer, Serving)]
-        if len(servings) < len(entries):
-            return False
-        servings, left_out = _same_requests(servings, asks, config, unconnected=False)
-        planned = None if left_out else plan_split(servings, config) or plan(servings, config)
-        return isinstance(planned, Plan) and next(_left_untried(planned.merged), None) is None
-
-    if len(types) > 1 and tries_all([entry]):
-        # One type is planned at a fraction of what all of them take: no other way is looked for.
-        return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
-    found = []
-    if any(each.may_try_orders for each in types):
-        later = [dataclasses.replace(each, tries_orders=False) for each in types]
-        found += ["from Kubernetes 1.36 on"] if tries_all(later) else []
-    fewer = range(ask.amount - 1, 0, -1) if not ask.in_cores else ()
-    if (count := next((each for each in fewer if tries_all(types, each)), 0)) > 1:
-        found.append(f"for {count} devices")
-    return f"All are tried {', or '.join(found)}. " if found else ""
+    """The annotation with which everything is tried, if one type alone does it. Ends with a space."""
+    asks = [_nameless(ask.role, ask.resource, ask.amount, 0)]
+    serving = serve(entry, asks, config) if len(types) > 1 else None
+    if not isinstance(serving, Serving):
+        return ""
+    planned = plan_split([serving], config) or plan([serving], config)
+    if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
+        return ""
+    return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
 
 
 def _left_untried(merged: Merged) -> Iterator[tuple[int, InstanceType, str, Sequence[int], str]]:
