@@ -24,7 +24,7 @@ from conversion.claims.instance_fit import (
     too_many_requests,
 )
 from conversion.claims.layout import EXTRA, mask, share_of
-from conversion.claims.planning import Plan, plan, plan_split, plan_in_one_place
+from conversion.claims.planning import Plan, plan, plan_in_one_place, plan_split
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning

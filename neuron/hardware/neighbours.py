@@ -4,7 +4,7 @@ A container that uses two requests needs this, and a share of cores beside whole
 alternative alone, and a constraint holds for a request whatever the other one picked. So only the first request has
 alternatives; the second is the rest of the window that a constraint over both keeps.
 
-A run that has more starts than a request has alternatives can be two requests, too, neither of them consecutive: `split`.
+A run with more starts than a request has alternatives can be two requests, too, neither of them consecutive: `split`.
 """
 
 import dataclasses
