@@ -95,9 +95,10 @@ def test_the_page_lists_the_alternatives_of_runs_in_two_requests() -> None:
     for size, devices, *alternatives in table:
         found = neighbours.split(Line(int(devices), wraps=devices == "12"), int(size))
         assert found is not None
-        assert [
-            [tuple(int(device, 16) for device in each) for each in listed.split()] for listed in alternatives
-        ] == [list(found.first), list(found.second)]
+        assert [[tuple(int(device, 16) for device in each) for each in listed.split()] for listed in alternatives] == [
+            list(found.first),
+            list(found.second),
+        ]
 
 
 def test_the_drawing_of_windows_has_a_row_for_each_of_its_attributes() -> None:

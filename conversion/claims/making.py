@@ -459,9 +459,7 @@ def _left_untried(merged: Merged) -> Iterator[tuple[int, InstanceType, str, Sequ
             if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
             tried = {mask(option.ids) for option in options}
-            tried |= {
-                place | other if len(run) > 1 else place for option in options for place, other in option.places
-            }
+            tried |= {place | other if len(run) > 1 else place for option in options for place, other in option.places}
             untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
             if untried:
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
