@@ -18,9 +18,7 @@ alone.
 import bisect
 import dataclasses
 import functools
-import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -451,24 +449,13 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     yield Choice(count, places, ways, kind, split)
 
 
-@functools.lru_cache(maxsize=64)
 def _beside(line: Line, size: int, published: bool) -> Beside | None:
     """What the first request of a run in two leaves of the second; None if it has no device ids, or is no such run."""
     split = neighbours.split(line, size, published)
     if split is None or not all(split.first):
         return None
-    runs = [frozenset(line.window(size, start)) for start in line.starts(size)]
-    left = tuple(tuple(len(set(each).difference(ids)) for each in split.second) for ids in split.first)
-    # With one device more, the search is longer by a factor of the number of devices.
-    length = [sum(math.factorial(each) for each in row) for row in left]
-    longest: tuple[int, tuple[int, ...]] = 0, ()
-    for number in range(1, len(left) + 1):
-        for chosen in itertools.combinations(range(len(left)), number):
-            free = frozenset().union(*(split.first[each] for each in chosen))
-            if not any(map(free.issuperset, runs)):
-                longest = max(longest, (sum(length[each] for each in chosen), chosen))
-    pairs = Counter(frozenset((*one, *other)) for one in split.first for other in split.second)
-    return Beside(left, longest[1], max(pairs[run] for run in runs))
+    runs = (line.window(size, start) for start in line.starts(size))
+    return search_cost.beside(*(tuple(map(frozenset, each)) for each in (split.first, split.second, runs)))
 
 
 # --- single devices ---------------------------------------------------------------------------------------------

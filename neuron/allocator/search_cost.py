@@ -8,9 +8,11 @@ node up after 10 seconds. Measured with the allocators of 1.34.9, 1.35.6 and 1.3
 
 import dataclasses
 import functools
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 MOST_STEPS: Final = 70_000
 """Steps that a claim may cost on a node, about 0.3 seconds."""
@@ -53,6 +55,26 @@ class Beside:
     left: tuple[tuple[int, ...], ...]
     free: tuple[int, ...]
     alike: int
+
+
+Sets: TypeAlias = tuple[frozenset[int], ...]
+"""Device ids of each place of a request, or of each run."""
+
+
+@functools.lru_cache(maxsize=256)
+def beside(first: Sets, second: Sets, runs: Sets) -> Beside:
+    """What the places of one request leave of those of the next one. `runs`: those that both have together."""
+    left = tuple(tuple(len(each - taken) for each in second) for taken in first)
+    # With one device more, the search is longer by a factor of the number of devices.
+    length = [sum(math.factorial(min(each, _MOST_COUNTED)) for each in row) for row in left]
+    longest: tuple[int, tuple[int, ...]] = 0, ()
+    for number in range(1, len(left) + 1):
+        for chosen in itertools.combinations(range(len(left)), number):
+            free = frozenset[int]().union(*(first[each] for each in chosen))
+            if not any(map(free.issuperset, runs)):
+                longest = max(longest, (sum(length[each] for each in chosen), chosen))
+    pairs = Counter(one | other for one in first for other in second if not one & other)
+    return Beside(left, longest[1], max((pairs[run] for run in runs), default=0))
 
 
 @functools.cache
