@@ -32,7 +32,7 @@ from conversion.patches.claim_patches import claim_patch
 from conversion.patches.convert_pods import convert
 from neuron.hardware.instances import Catalogue
 from neuron.hardware.windows import Line
-from policies.applying.subjects import bare_subject, decoded
+from policies.applying.requests import bare_subject, decoded
 from policies.files.store import PolicyStore, StoreOptions
 from policies.judging.evaluate import evaluate
 from tests.support import mixtures

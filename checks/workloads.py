@@ -123,8 +123,6 @@ _WORKLOAD: Final = (
     "config",
 )
 _NODE: Final = ("nodeId", "nodeName", "linkStatusHorizontal", "linkStatusVertical")
-_MOST_NODES: Final = 64
-"""Nodes of a NeuronUltraServer that are checked. An UltraServer has at most 4."""
 
 
 # --- AWS's UltraServer operator: its CustomResourceDefinitions admit any `topologySize` from 1 to 4, and any text as
@@ -158,7 +156,7 @@ def check_ultraserver(data: Mapping[str, object]) -> Iterator[Finding]:
     spec = mapping(data.get("spec"))
     yield from _check_fields(spec, "spec", ("instanceType", "topology"), ("instanceType", "topology"))
     yield from _check_text(spec, "instanceType", "spec")
-    for index, node in enumerate([*mappings(spec.get("topology"))][:_MOST_NODES]):
+    for index, node in enumerate([*mappings(spec.get("topology"))][:64]):  # an UltraServer has at most 4
         path = f"spec.topology[{index}]"
         yield from _check_fields(node, path, _NODE, _NODE)
         yield from _check_text(node, "nodeName", path)
@@ -178,7 +176,7 @@ def _check_version(data: Mapping[str, object]) -> Iterator[Finding]:
 def _check_fields(
     owner: Mapping[str, object], path: str, known: Sequence[str], required: Collection[str] = ()
 ) -> Iterator[Finding]:
-    for key in [each for each in owner if each not in known][:_MOST_NODES]:
+    for key in [each for each in owner if each not in known][:64]:
         shown, field = quoted(key, _SHOWN), path.rpartition(".")[2]
         message = f"{field} has no field {shown}.{did_you_mean(str(key), known)}"
         yield Finding("NEU715", f"{path}.{str(key)[:_SHOWN]}", message, f"Its fields are {', '.join(known)}.", str(key))

@@ -1,7 +1,6 @@
 """`python -m webhook`, and the installed `neuron-dra` and `kubectl neuron`, which are the same."""
 
-from commands.cli.completion import KUBECTL, NEURON_DRA, kubectl_completions
-from commands.cli.main import main
+from commands.cli.main import KUBECTL, NEURON_DRA, kubectl_completions, main
 from runtime import console
 
 

@@ -9,6 +9,7 @@ time shows the same text at once.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -16,7 +17,7 @@ from msgspec import structs
 
 from checks.claims.configs import decode_parameters
 from checks.claims.judging import ClaimContext
-from checks.words import misspelt_keys
+from checks.words import SETTINGS, misspelt_keys
 from checks.workloads import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
@@ -25,13 +26,13 @@ from conversion.facts import NamespaceFacts
 from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
-from conversion.findings.check_resources import misplaced_resources, misspelt_resources
+from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
-from conversion.objects.pod_places import PodPlace, find_pods, path_text
+from conversion.objects.pod_places import PodPlace, find_pods, path_text, values_at
 from conversion.patches import leader_worker_sets
 from conversion.patches.admin_claims import AdminClaim, keep_looking, look, read_admin
 from conversion.patches.convert_pods import computed_templates, convert
@@ -55,7 +56,17 @@ _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
 _OF_NEW_PODS: Final = "NEU128"
 """A pod that exists has `spec.nodeName` from the scheduler, which has allocated its claims."""
-_READ_AS_BOOLEAN: Final = "Expected `str`, got `bool`"
+_NOT_TEXT: Final = re.compile(r"Expected `str( \| null)?`, got `(bool|int|float)`")
+
+_KEYED: Final = ("annotations", "labels")
+_KUBERNETES: Final = ("", "apps", "batch")
+_ARGO: Final = "argoproj.io"
+_PATCHES: Final = tuple(
+    (*spec, *at, "podSpecPatch")
+    for spec in (("spec",), ("spec", "workflowSpec"))
+    for at in ((), ("templateDefaults",), ("templates", "*"))
+)
+"""Where a Workflow has a patch of its pods, as text."""
 
 
 def enrichable_claim(
@@ -304,12 +315,14 @@ def decide(
     device_class = inputs.conversion.options.device_class
     own = [*queues.declared(subject.group, subject.kind, subject.data, device_class)]
     own += _uncounted(subject, parts, inputs)
+    own += _unread_settings(subject, parts)
+    own += _unread_resources(subject, parts)
     if placement is not None:
         own += [*placement.errors, *placement.warnings]
     own += check_size(subject.kind, subject.data, {mode for part in parts for mode in part.answer.ultraserver_modes})
     if inputs.resizers and any(part.facts.known or part.decision.outcome is Outcome.CONVERTED for part in parts):
         own += resized(subject.kind, subject.data, inputs.resizers)
-    form: tuple[Finding, ...] = ()
+    form = tuple(_around(subject, parts))
     if subject.entry is not None and subject.entry.check is not None:
         form = tuple(Findings(subject.entry.check(subject.data)))
         own += check_missing(subject.kind, subject.data, subject.missing)
@@ -417,15 +430,14 @@ def _answer(each: PodFacts, subject: DecisionSubject, inputs: DecisionInputs) ->
         return Answer(denied("unreadable", *unreadable), None, unreadable)
     by_namespace = subject.namespace if each.known or each.steering.templates else ""
     is_pod = (subject.group, subject.kind) == ("", "Pod")
-    key = (pod.key(), inputs.facts, each.steering, by_namespace, is_pod, tuple(each.faults))
-    answer = inputs.remembered.get(key)
-    if answer is None:
-        try:
-            answer = _decided(pod, each, inputs, is_pod=is_pod)
-        except pods.UnreadableError as error:
-            finding = _unreadable(each.place, subject.kind, error)
-            return Answer(denied("unreadable", finding), None, (finding,))
-        inputs.remembered[key] = answer
+    try:
+        key = (pod.key(), inputs.facts, each.steering, by_namespace, is_pod, tuple(each.faults))
+        answer = inputs.remembered.get(key)
+        if answer is None:
+            answer = inputs.remembered[key] = _decided(pod, each, inputs, is_pod=is_pod)
+    except pods.UnreadableError as error:
+        finding = _unreadable(each.place, subject.kind, error)
+        return Answer(denied("unreadable", finding), None, (finding,))
     return answer
 
 
@@ -495,8 +507,8 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
     path, message = pods.place(error)
     what = "Pod" if kind == "Pod" and not place.path else "pod template"
     fix = "Compare it with the API reference of its kind."
-    if message == _READ_AS_BOOLEAN:
-        fix = "YAML reads n, y, no, yes, on and off as booleans: write the text in quotes."
+    if _NOT_TEXT.fullmatch(message):
+        fix = "It has to be text: write the value in quotes. YAML reads n, y, no, yes, on and off as booleans."
     return Finding("NEU114", path, f"the object contains no readable {what}: {message}.", fix)
 
 
@@ -525,6 +537,48 @@ def _left_as_it_is(place: PodPlace, answer: Answer, subject: DecisionSubject) ->
     message = f"the {subject.kind} is left as it is: {why}."
     fix = "The webhook converts its pods when they are created."
     return Finding("NEU220", path_text(place.path), message, fix, subject.kind, Severity.NOTE)
+
+
+def _unread_settings(subject: DecisionSubject, parts: Iterable[Part]) -> list[Finding]:
+    """NEU222 for settings around a pod template, as on a Deployment, or on the template of a CronJob's Jobs."""
+    found: dict[str, Finding] = {}
+    if subject.entry is None:
+        return []
+    for place in [part.place for part in parts if part.place.is_template and _is_ours(part.facts)]:
+        own = mapping(mapping(place.template.get("metadata")).get("annotations"))
+        around = [(*place.path[:depth], "metadata", field) for depth in range(len(place.path)) for field in _KEYED]
+        for path, keys in (each for pattern in around for each in values_at(subject.data, pattern)):
+            for key in [each for each in SETTINGS if each in mapping(keys) and each not in own]:
+                where = f"{path_text(path)}[{key}]"
+                message = (
+                    f"{str(path[-1])[:-1]} '{key}' is not read here: the pods of the {subject.kind} do not get it."
+                )
+                fix = "Put it into the annotations of the pod template."
+                found[where] = warning("NEU222", where, message, fix, key)
+    return list(found.values())
+
+
+def _around(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
+    """NEU129 for resources around a pod template of Kubernetes' own kinds."""
+    if subject.entry is not None and subject.group in _KUBERNETES:
+        found = [each for part in parts for each in misplaced_around(subject.data, part.place.path)]
+        yield from {each.path: each for each in found}.values()
+
+
+def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
+    """NEU220 for resources that a program merges into its pods, as Argo's `templateDefaults` and `podSpecPatch`."""
+    if subject.entry is None or subject.entry.made is None:
+        return
+    read = {where for part in parts for inner, where in part.place.fields if inner}
+    found = [path_text(each.path) for each in find_pods(subject.data)]
+    left = [each for each in found if not any(f"{each}.".startswith(f"{at}.") or at.startswith(each) for at in read)]
+    for pattern in _PATCHES if subject.group == _ARGO else ():
+        for path, patch in values_at(subject.data, pattern):
+            left += [path_text(path)] if any(each in str(patch) for each in names.LEGACY_RESOURCES) else []
+    message = f"the {subject.kind} is left as it is here: neuron-dra does not read this field."
+    for each in left:
+        fix = "The webhook converts its pods when they are created."
+        yield Finding("NEU220", each, message, fix, subject.kind, Severity.NOTE)
 
 
 def _uncounted(subject: DecisionSubject, parts: Iterable[Part], inputs: DecisionInputs) -> list[Finding]:

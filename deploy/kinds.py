@@ -35,7 +35,7 @@ Written by deploy/kinds.py from conversion/objects/kinds.py. Do not edit.
 
 
 def _sent() -> list[Kind]:
-    return [each for each in KINDS.values() if each.served and each.kind != "Pod"]
+    return [each for each in KINDS.values() if each.kind != "Pod"]
 
 
 def _rules() -> Iterator[str]:

@@ -10,33 +10,36 @@ from typing import Final
 
 from neuron.codes import CODES
 
-MOST_QUOTED: Final = 100
-"""Characters of a value that a message quotes, and of `Finding.value`."""
-MOST_SHOWN: Final = 64
-"""Findings of one kind (errors, or all others) in one answer."""
-MOST_COLLECTED: Final = 256
-"""Findings of one kind that are kept for one object. The others are counted."""
-LONGEST_PATH: Final = 512
-LONGEST_MESSAGE: Final = 5 * 1024
-"""Characters; as for a ValidatingAdmissionPolicy (admissionregistration/v1, `messageExpression`)."""
-LONGEST_FIX: Final = 1024
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FindingBounds:
+    """How much findings may say. Texts are in characters; errors and all other findings are counted apart."""
+
+    path: int = 512
+    message: int = 5 * 1024  # as for a ValidatingAdmissionPolicy (admissionregistration/v1, `messageExpression`)
+    fix: int = 1024
+    quoted: int = 100  # of a value in a message, and of `Finding.value`
+    collected: int = 256  # findings that are kept for one object; the others are counted
+    shown: int = 64  # findings in one answer
+
+
+BOUNDS: Final = FindingBounds()
 
 _CODE: Final = re.compile(r"(?<![A-Za-z0-9])(NEU[0-9]{3})(?=: )")
-_LONGEST_WORD: Final = 128
 _SIMILARITY: Final = 0.7
 _MOST_CANDIDATES: Final = 64
 """Known words with which one word is compared: each comparison takes up to 0.2 ms."""
 
 
-def short(text: str, most: int = MOST_QUOTED) -> str:
+def short(text: str, most: int = BOUNDS.quoted) -> str:
     """The text, or its beginning and an ellipsis: at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def quoted(value: object, most: int = MOST_QUOTED) -> str:
+def quoted(value: object, most: int = BOUNDS.quoted) -> str:
     """A value for a message, at most `most` characters: a text between quotes with escapes, all else as JSON."""
-    if isinstance(value, int) and value.bit_length() > _LARGEST_NUMBER:
-        return "a number of more than 1000 digits"  # str() raises for more than 4300 digits.
+    if isinstance(value, int) and value.bit_length() > 3322:  # of 1000 digits; str() raises for more than 4300
+        return "a number of more than 1000 digits"
     if isinstance(value, str | bytes):
         text = ascii(value[: most + 1])  # An escape is longer than its character.
     else:
@@ -45,10 +48,6 @@ def quoted(value: object, most: int = MOST_QUOTED) -> str:
         except (ValueError, RecursionError):  # a key or an item is such a number, or it is nested too deeply
             return "a value that is too large to show"
     return text if len(text) <= most else f"{text[: most - 2]}…{text[-1]}"
-
-
-_LARGEST_NUMBER: Final = 3322
-"""Bits of a number of 1000 digits."""
 
 
 class Severity(enum.StrEnum):
@@ -73,7 +72,7 @@ class Finding:
         severity: error, warning or note.
         misspelt: whether the message suggests a known word.
 
-    Texts are cut to `LONGEST_PATH`, `LONGEST_MESSAGE`, `LONGEST_FIX` and `MOST_QUOTED`, so that findings do not become
+    Texts are cut to `BOUNDS`, so that findings do not become
     many times as large as the object.
     """
 
@@ -88,14 +87,14 @@ class Finding:
     def __post_init__(self) -> None:
         """Cut texts that are too long."""
         if (
-            len(self.path) > LONGEST_PATH
-            or len(self.message) > LONGEST_MESSAGE
-            or len(self.fix) > LONGEST_FIX
-            or len(self.value) > MOST_QUOTED
+            len(self.path) > BOUNDS.path
+            or len(self.message) > BOUNDS.message
+            or len(self.fix) > BOUNDS.fix
+            or len(self.value) > BOUNDS.quoted
         ):
-            object.__setattr__(self, "path", short(self.path, LONGEST_PATH))
-            object.__setattr__(self, "message", short(self.message, LONGEST_MESSAGE))
-            object.__setattr__(self, "fix", short(self.fix, LONGEST_FIX))
+            object.__setattr__(self, "path", short(self.path, BOUNDS.path))
+            object.__setattr__(self, "message", short(self.message, BOUNDS.message))
+            object.__setattr__(self, "fix", short(self.fix, BOUNDS.fix))
             object.__setattr__(self, "value", short(self.value))
 
     def __str__(self) -> str:
@@ -119,7 +118,7 @@ class Findings:
     Errors and all others are counted separately, so that many warnings cannot hide an error.
     """
 
-    def __init__(self, found: Iterable[Finding] = (), most: int = MOST_COLLECTED) -> None:
+    def __init__(self, found: Iterable[Finding] = (), most: int = BOUNDS.collected) -> None:
         """Keep `most` errors and `most` others."""
         self._most = most
         self._kept: dict[Finding, None] = {}
@@ -164,7 +163,7 @@ class Findings:
         return self._errors + self._others
 
 
-def for_answer(findings: Iterable[Finding], most: int = MOST_SHOWN) -> tuple[Finding, ...]:
+def for_answer(findings: Iterable[Finding], most: int = BOUNDS.shown) -> tuple[Finding, ...]:
     """At most `most` findings; the last one has the number of those left out."""
     found = tuple(findings)
     return found if len(found) <= most else (*found[: most - 1], _more(found[most - 1], len(found) - most + 1))
@@ -194,7 +193,7 @@ def closest_word(word: str, known: Iterable[str]) -> str:
     Of more than `_MOST_CANDIDATES` known words it compares those with the longest common prefix.
     """
     # Comparison takes quadratic time, and a text this long is not a misspelt name.
-    if not word or len(word) > _LONGEST_WORD:
+    if not word or len(word) > 128:
         return ""
     candidates = list(known)
     if len(candidates) > _MOST_CANDIDATES:

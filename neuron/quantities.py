@@ -35,9 +35,6 @@ _SPACE: Final = " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007
 """White space around a text that the API server removes (`Quantity.UnmarshalJSON`): what Go counts as such, without the
 characters that JSON writes as an escape, such as a tab, which the API server refuses."""
 _MAX_LENGTH: Final = 64
-_MOST_BITS: Final = 200
-"""Limit for a number of at most `_MAX_LENGTH` digits; str() raises for more than 4300 digits."""
-_MOST: Final = 10**9
 
 
 class NotAQuantityError(ValueError):
@@ -85,7 +82,7 @@ def _parsed(text: str) -> int:
         raise NotACountError(str(error)) from None
     if number < 0:
         raise NotACountError("is negative")
-    if number > _MOST:
+    if number > 10**9:
         raise NotACountError("is more than any cluster has")
     if number != number.to_integral_value():
         raise NotACountError("is not a whole number")
@@ -101,7 +98,8 @@ def parse_amount(value: object) -> Decimal:
     if value is None:
         return Decimal(0)
     readable = isinstance(value, int | float | str) and not isinstance(value, bool)
-    text = "" if not readable or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else str(value)
+    # No amount has more bits; str() raises for more than 4300 digits.
+    text = "" if not readable or (isinstance(value, int) and value.bit_length() > 200) else str(value)
     match = _QUANTITY.fullmatch(text.strip(_SPACE)) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise NotAQuantityError("is not a quantity")

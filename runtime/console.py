@@ -13,8 +13,8 @@ import secrets
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Final, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Final, NamedTuple, TextIO
 
 import orjson
 
@@ -36,6 +36,17 @@ _MARK: Final = re.compile(rf"\x1b{_KEY}\[([0-9;]*)m")
 
 _ERASED: Final = "\r\x1b[K"
 """Moves to the beginning of the line, and erases it."""
+_AT_ONCE: Final = 1 << 16
+"""Characters of a text that are escaped at once, and the rest of their line."""
+
+
+class Row(NamedTuple):
+    """A labelled text; `mark` stands before it, in a colour. A label that is that of the row above is not repeated."""
+
+    label: str
+    text: str
+    mark: str = ""
+    colour: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +69,17 @@ class Style:
     def lines(self, text: str, indent: int = 0) -> str:
         """A text in printable characters, broken at the width; lines after the first one are indented."""
         return wrapped(printable(text, self.encoding), indent, self.width)
+
+    def labelled(self, rows: Iterable[Row], room: int) -> str:
+        """Rows with their labels, which take `room` columns, at the left."""
+        out, label = [], ""
+        for row in rows:
+            shown, label = row.label if row.label != label else "", row.label
+            indent = room + 2 + (len(row.mark) + 1 if row.mark else 0)
+            mark = self.painted(row.mark, row.colour) + " " if row.mark else ""
+            line = f"  {self.painted(f'{shown:<{room}}', CYAN)}{mark}{self.lines(row.text, indent)}"
+            out.append(f"{line.rstrip()}\n")
+        return "".join(out)
 
 
 def painted(text: str, *codes: int) -> str:
@@ -195,7 +217,16 @@ def write(pieces: Iterable[str]) -> None:
 
     JSON keeps its meaning: such characters are only inside its strings.
     """
-    _write(displayed(piece) for piece in pieces)
+    _write(displayed(part) for piece in pieces for part in _parts(piece))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Lines of a text: to escape a long one at once takes several times its memory."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _AT_ONCE) + 1 or len(text)
+        yield text[start:end]
+        start = end
 
 
 def write_exact(pieces: Iterable[str]) -> None:
@@ -280,10 +311,15 @@ def flush() -> None:
             stream.flush()
 
 
-def json_text(value: object) -> str:
+def json_text(value: object, default: Callable[[Any], object] | None = None) -> str:
     """A value as an indented document that ends with a line break.
+
+    Args:
+        default: makes plain data of each dataclass when it is written; None: its fields.
 
     Raises:
         orjson.JSONEncodeError: a part of it is no JSON value.
     """
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    option |= 0 if default is None else orjson.OPT_PASSTHROUGH_DATACLASS
+    return orjson.dumps(value, default, option).decode()

@@ -4,7 +4,8 @@
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -188,6 +189,22 @@ def check_hardware(
     in_force = configs_in_force([*class_entries, *(each.entry for each in placed)], request.reference)
     if in_force == _NOTHING_SET:
         return []
+    refusals, able = _hardware(in_force, admitted, index, catalogue)
+    made = (
+        _hardware_finding(field, refused, able[field], placed, request, index.present)
+        for field, refused in refusals.items()
+    )
+    return [each for each in made if each is not None]
+
+
+@functools.lru_cache(maxsize=32)
+def _hardware(
+    in_force: ConfigsInForce, admitted: int, index: DeviceIndex, catalogue: Catalogue
+) -> tuple[Mapping[str, Sequence[tuple[str, Finding]]], Mapping[str, Sequence[str]]]:
+    """By setting: the types of the admitted devices that do not have it, with the reason; and those that have it.
+
+    Most requests of a claim admit the same devices with the same settings.
+    """
     refusals: dict[str, list[tuple[str, Finding]]] = {}
     fields = {"logicalNeuronCore": in_force.logical_neuron_core, "ultraserverMode": in_force.ultraserver_mode}
     able: dict[str, list[str]] = {field: [] for field in fields}
@@ -203,11 +220,7 @@ def check_hardware(
         for field in fields:
             if not any(finding.path == field for finding in found):
                 able[field].append(instance_type)
-    made = (
-        _hardware_finding(field, refused, able[field], placed, request, index.present)
-        for field, refused in refusals.items()
-    )
-    return [each for each in made if each is not None]
+    return refusals, able
 
 
 def _hardware_finding(

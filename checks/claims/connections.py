@@ -267,7 +267,7 @@ class Connections:
         Or those for several devices: a share of one more device can be anywhere beside them.
         """
         several = [leaf for leaf in self._leaves if leaf.devices.count > 1]
-        return self._are_one_run(self._leaves) or self._are_one_run(several)
+        return self._are_one_run(self._leaves) or (len(several) < len(self._leaves) and self._are_one_run(several))
 
     @functools.cached_property
     def _runs_of_two(self) -> frozenset[str]:

@@ -98,11 +98,11 @@ class CountRules:
         too_many = self._check_number(leaf)
         if too_many:
             return too_many
-        index, types = self._index, self._index.types(leaf.mask)
+        index = self._index
         if not leaf.mask & ~index.whole_nodes:
             return []
         sums = [count + others for others in self._sums[leaf.request] if count + others <= index.most_devices]
-        capable = [name for name in types if index.devices(leaf.mask, name) >= count]
+        capable = index.types_with(leaf.mask, count)
         excluded = not self._unconnected and all(_is_excluded(self._catalogue, name, sums) for name in capable)
         if excluded and not self._connections.is_tied(leaf):
             return [_unsupported(self._catalogue, "NEU520", leaf.path, count, capable)]
@@ -111,9 +111,10 @@ class CountRules:
     def _check_number(self, leaf: Leaf) -> list[Finding]:
         """NEU521: a request for more devices than any node has."""
         index = self._index
+        if index.types_with(leaf.mask, leaf.devices.count):
+            return []
         most = max(index.types(leaf.mask), key=lambda name: index.devices(leaf.mask, name))
-        available = index.devices(leaf.mask, most)
-        return [self._too_many(leaf, most, available)] if leaf.devices.count > available else []
+        return [self._too_many(leaf, most, index.devices(leaf.mask, most))]
 
     def _too_many(self, leaf: Leaf, instance_type: str, available: int) -> Finding:
         count, index = leaf.devices.count, self._index

@@ -197,6 +197,7 @@ class DeviceIndex:
         # Claims with equal selectors have equal masks, and ask the same again.
         self._remembered_types = functools.lru_cache(maxsize=128)(self._types_of)
         self._remembered_devices = functools.lru_cache(maxsize=512)(self._devices_of)
+        self._remembered_capable = functools.lru_cache(maxsize=256)(self._capable_of)
         self._remembered_groups = functools.lru_cache(maxsize=256)(self._groups_of)
         seen = {shape.instance_type for shape in self.members(self.published)}
         self.present = frozenset(self._types.keys() & seen.union(present))
@@ -238,6 +239,13 @@ class DeviceIndex:
         exclude each other.
         """
         return self._remembered_devices(mask & self.of_type(instance_type), instance_type)
+
+    def types_with(self, mask: int, count: int) -> tuple[str, ...]:
+        """The instance types of which a node has so many devices in a mask, in the order of `types`."""
+        return self._remembered_capable(mask, count)
+
+    def _capable_of(self, mask: int, count: int) -> tuple[str, ...]:
+        return tuple(name for name in self.types(mask) if self.devices(mask, name) >= count)
 
     def _devices_of(self, mine: int, instance_type: str) -> int:
         count = self._distinct if instance_type in self._doubled else int.bit_count

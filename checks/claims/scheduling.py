@@ -145,19 +145,19 @@ def _is_short_run(leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceTyp
     for leaf in leaves:
         if leaf.mask & index.of_type(entry.name):
             by_request.setdefault(leaf.request, []).append(leaf)
-    first, second, *others = (*by_request.values(), [], [])
+    requests = list(by_request.values())
     sets = []
-    for request in (first, second):
+    for request in requests[:2]:
         ids = [_device_ids(leaf, index, entry) for leaf in request]
-        if not ids or any(len(each) != leaf.devices.count for each, leaf in zip(ids, request, strict=True)):
+        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, request, strict=True)):
             return False
         sets.append(tuple(ids))
-    if any(leaf.devices.count > 1 for request in others for leaf in request):
+    if len(sets) < 2 or any(leaf.devices.count > 1 for request in requests[2:] for leaf in request):
         return False
     runs = tuple({one | other for one in sets[0] for other in sets[1] if not one & other})
     choices = [Choice(len(each[0]), len(each)) for each in sets]
     choices[1] = dataclasses.replace(choices[1], beside=beside(*sets, runs))
-    choices += [Choice(1, 1, kind=ANY) for request in others if request]
+    choices += [Choice(1, 1, kind=ANY)] * len(requests[2:])
     return steps(choices, orders=entry.may_try_orders) <= MOST_STEPS
 
 

@@ -22,7 +22,7 @@ from checks.claims.device_index import (
 )
 from neuron import names
 from neuron.api.claim_specs import Selector
-from neuron.findings import MOST_QUOTED, Finding, did_you_mean, short, warning
+from neuron.findings import BOUNDS, Finding, did_you_mean, short, warning
 from neuron.hardware import capacities
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
 from neuron.hardware.instances import Catalogue
@@ -31,8 +31,7 @@ _TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Ver
 _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
 _COMPARISONS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _SHOWN: Final = 40
-_LONGEST_IDENTIFIER: Final = 64
-_LONGEST_REASON: Final = 2 * MOST_QUOTED
+_LONGEST_REASON: Final = 2 * BOUNDS.quoted
 """Characters of the CEL engine's message, which may quote the expression."""
 _MOST_FINDINGS: Final = 16
 """Findings about the attributes of one selector: a suggestion takes up to a millisecond."""
@@ -170,10 +169,14 @@ def unknown_attribute(attribute: str, index: DeviceIndex) -> str | None:
     folded = {each.casefold(): name for each, name in identifiers.items()}
     if identifier.casefold() in folded:
         return folded[identifier.casefold()]
-    close = difflib.get_close_matches(identifier[:_LONGEST_IDENTIFIER], identifiers, n=1, cutoff=_ALIKE)
-    if not close or _without_digits(close[0]) == _without_digits(identifier):
-        return ""
-    return identifiers[close[0]]
+    close = _alike(identifier, identifiers)
+    return identifiers[close] if close and _without_digits(close) != _without_digits(identifier) else ""
+
+
+def _alike(identifier: str, known: Iterable[str]) -> str:
+    """The known identifier of which this one is a misspelling; empty if there is none."""
+    # Comparison takes quadratic time.
+    return next(iter(difflib.get_close_matches(identifier[:64], known, n=1, cutoff=_ALIKE)), "")
 
 
 def _without_digits(text: str) -> str:
@@ -193,10 +196,10 @@ def _check_capacity(capacity: str, path: str, index: DeviceIndex) -> list[Findin
     label, (domain, _, identifier) = attribute_label(capacity), capacity.rpartition("/")
     if domain == names.DRIVER:
         own = {name.rpartition("/")[2]: name for name in known}
-        close = difflib.get_close_matches(identifier[:_LONGEST_IDENTIFIER], own, n=1, cutoff=_ALIKE)
+        close = _alike(identifier, own)
         if close:
-            message = f"no Neuron device has the capacity '{label}'. Did you mean '{close[0]}'?"
-            return [Finding("NEU606", path, message, f"Write device.capacity['{domain}'].{close[0]}.", label)]
+            message = f"no Neuron device has the capacity '{label}'. Did you mean '{close}'?"
+            return [Finding("NEU606", path, message, f"Write device.capacity['{domain}'].{close}.", label)]
     message = f"no known Neuron device has the capacity '{label[:_SHOWN]}'."
     return [warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)]
 

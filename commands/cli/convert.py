@@ -100,13 +100,13 @@ def convert(
     here = namespace or DEFAULT_NAMESPACE
     given: list[str | GivenManifests] = [*filenames, *built(directories)]
     counter = Counter("documents")
-    converter = Converter(Settings(options, policies, here, texts=output != "json"))
+    converter = Converter(Settings(options, policies, here, texts=output != "json", strict=strict))
     inputs = read_sources(given, here, converter.take, counter.step, command="convert")
     for fault in inputs.faults:
         counter.say(str(fault))
     counter.phase("converted")
     changes = _changes(inputs, converter, counter)
-    code = functools.partial(_exit_code, inputs, converter, strict=strict)
+    code = functools.partial(_exit_code, inputs, converter)
     match output:
         case "json":
             write_all(convert_output.as_json(changes))
@@ -128,9 +128,9 @@ def convert(
         case _:
             write_exact(convert_output.as_yaml(changes, counter.say))
     counter.clear()
-    if strict and converter.left:
-        for notice in converter.left:
-            counter.say(str(notice))
+    for notice in converter.left:
+        counter.say(str(notice))
+    if converter.left:
         counter.say(f"{counted(len(converter.left), 'object')} left unchanged with Neuron limits (--strict).")
     context.exit(code())
 
@@ -167,7 +167,7 @@ _COLOURS: Final = {
 }
 
 
-def _exit_code(inputs: "Inputs", converter: "Converter", *, strict: bool) -> int:
+def _exit_code(inputs: "Inputs", converter: "Converter") -> int:
     if inputs.faults:
         return UNREADABLE
-    return REFUSED if converter.refused or (strict and converter.left) else 0
+    return REFUSED if converter.refused or converter.left else 0

@@ -29,10 +29,9 @@ from runtime import console
 from runtime.console import wrapped
 
 if TYPE_CHECKING:
-    from commands.explain.explaining import Chosen
+    from commands.explain.admission_preview import Chosen
     from commands.explain.explanation import Explanation
-    from commands.explain.reads import Live, Reads, StoredPod
-    from commands.explain.targets import NamedObject
+    from commands.explain.reads import Live, NamedObject, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
@@ -135,7 +134,7 @@ def _targets(words: Sequence[str]) -> "tuple[list[NamedObject], list[str]]":
     Raises:
         click.UsageError: a word is neither.
     """
-    from commands.explain.targets import NamedObjectError, names_type, targets
+    from commands.explain.reads import NamedObjectError, names_type, targets
 
     files = [each for each in words if names_file(each) and (is_manifest(each) or not names_type(each))]
     try:
@@ -161,7 +160,8 @@ class _Run:
         self.missing = False
 
     def offline(self, namespace: str) -> "list[Explanation]":
-        from commands.explain.explaining import Chosen, Explainer
+        from commands.explain.admission_preview import Chosen
+        from commands.explain.explaining import Explainer
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
@@ -191,7 +191,7 @@ class _Run:
 
     async def _stored(self, reads: "Reads", target: "NamedObject", namespace: str) -> "list[Manifest | StoredPod]":
         """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""
-        from commands.explain.targets import MOST_PODS, POD
+        from commands.explain.reads import MOST_PODS, POD
 
         if target.kind == POD:
             pod = await reads.pod(namespace, target.name)
@@ -211,7 +211,7 @@ class _Run:
 
     def _chosen(self, live: "Live") -> "Chosen":
         """The settings of the cluster's webhook, with those that the user gave."""
-        from commands.explain.explaining import Chosen
+        from commands.explain.admission_preview import Chosen
 
         known = live.installation.options
         if known is None:

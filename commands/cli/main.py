@@ -1,18 +1,19 @@
 """`neuron-dra`: the commands. Each is loaded when it is used, so that `--help` and `convert` start at once."""
 
+import dataclasses
 import importlib
 import sys
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from commands.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout
+from commands.cli.streams import INTERRUPTED, OutputError, failing_in_one_line, need_stdout, write_exact
 from runtime import console
 from runtime.startup import COULD_NOT_START, not_installed, uncollected
 
 _COMMANDS: Final = {
-    "completion": ("commands.cli.completion", "Print the completion script of a shell."),
+    "completion": ("commands.cli.main", "Print the completion script of a shell."),
     "convert": ("commands.cli.convert", "Rewrite manifests offline, as the webhook would."),
     "cordon": ("commands.cli.cordon", "Keep new claims off a node's devices, or off one device."),
     "drain": ("commands.cli.cordon", "Cordon devices and evict the pods that use them; without --yes, show which."),
@@ -21,7 +22,7 @@ _COMMANDS: Final = {
     "validate": ("commands.cli.validate", "Check manifests offline, before they are applied."),
     "map": ("commands.cli.map", "Show which Neuron devices there are, and who holds them."),
     "policy": ("commands.cli.policy", "Check, test, explain and export policy files."),
-    "probe": ("commands.cli.probe", "Test whether a cluster's webhook converts a pod, in a dry run."),
+    "probe": ("commands.cli.status", "Test whether a cluster's webhook converts a pod, in a dry run."),
     "rehearse": (
         "commands.cli.rehearse",
         "Play the migration of a cluster: what moves, waits and why, before anything is touched.",
@@ -104,3 +105,65 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="neuron-dra", prog_name="neuron-dra", message="%(prog)s %(version)s")
 def main() -> None:
     """Move AWS Neuron workloads from the device plugin to Dynamic Resource Allocation."""
+
+
+# --- completion: scripts of shells, and the answers that kubectl asks for ---------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstalledProgram:
+    """A name by which the commands are installed.
+
+    Attributes:
+        name: as users write it.
+        variable: of the environment, with which completion scripts ask for completions.
+    """
+
+    name: str
+    script: str
+    variable: str
+
+
+NEURON_DRA: Final = InstalledProgram("neuron-dra", "neuron-dra", "_NEURON_DRA_COMPLETE")
+KUBECTL: Final = InstalledProgram("kubectl neuron", "kubectl-neuron", "_KUBECTL_NEURON_COMPLETE")
+_PROGRAMS: Final = {program.name: program for program in (NEURON_DRA, KUBECTL)}
+
+# Cobra's ShellCompDirective (https://github.com/spf13/cobra/blob/main/site/content/completions/_index.md).
+_DEFAULT: Final = 0
+_NO_FILES: Final = 4
+_FOLDERS: Final = 16
+
+
+@click.command
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, /, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    bash:  source <(neuron-dra completion bash)
+    zsh:   source <(neuron-dra completion zsh)
+    fish:  neuron-dra completion fish | source
+
+    `kubectl neuron` needs no script: kubectl's own completion runs `kubectl_complete-neuron`, which is installed with
+    this program.
+    """
+    root = context.find_root()
+    program = _PROGRAMS.get(root.info_name or "", NEURON_DRA)
+    found = get_completion_class(shell)
+    if found is None:  # the shells above are click's own
+        raise click.UsageError(f"There is no completion for {shell}.")
+    write_exact([found(root.command, {}, program.script, program.variable).source(), "\n"])
+
+
+def kubectl_completions(command: click.Command) -> None:
+    """Print what kubectl shows for the arguments of this process: the last one is the word to complete.
+
+    Source: kubectl, pkg/cmd/plugin/plugin_completion.go.
+    """
+    *words, incomplete = sys.argv[1:] or [""]
+    found = ShellComplete(command, {}, KUBECTL.name, KUBECTL.variable).get_completions(words, incomplete)
+    kinds = {item.type for item in found}
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in found if item.type == "plain"]
+    directive = _FOLDERS if kinds == {"dir"} else _DEFAULT if kinds & {"file", "dir"} else _NO_FILES
+    write_exact(f"{line}\n" for line in (*lines, f":{directive}"))

@@ -10,8 +10,7 @@ from typing import Final
 
 import click
 
-from commands.cli.completion import NEURON_DRA
-from commands.cli.main import main
+from commands.cli.main import NEURON_DRA, main
 
 _WIDTH: Final = 100_000
 """Help is taken without line breaks: roff makes them."""

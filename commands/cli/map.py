@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +21,111 @@ from runtime import console
 if TYPE_CHECKING:
     from commands.devices.devices import DeviceMap
     from commands.devices.snapshot import ClusterSnapshot
-    from commands.map.filters import Filter
     from neuron.hardware.instances import Catalogue
 
     Draw = Callable[[ClusterSnapshot], DeviceMap]
+    from commands.devices.devices import DeviceMap, NodeMap
+
 
 UNSEEN: Final = 2
 
 _ORIGIN: Final = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
+
+
+# --- which nodes are drawn --------------------------------------------------------------------------------------------
+
+
+_KEY: Final = r"[A-Za-z0-9._/-]+"
+_SET: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL: Final = re.compile(rf"({_KEY})\s*(==|=|!=)\s*([A-Za-z0-9._-]*)")
+_EXISTS: Final = re.compile(rf"(!?)\s*({_KEY})")
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+
+Test = Callable[[Mapping[str, str]], bool]
+
+
+class LabelSelectorError(ValueError):
+    """The label selector cannot be read; the message has the part."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions that all have to hold; the defaults admit every node.
+
+    Attributes:
+        names: of nodes; empty: any.
+        instance_type: or family.
+        namespace: a claim of this namespace holds a device.
+        claim: a claim or pod of this name holds a device.
+        free: that many connected devices are free for a pod without tolerations of its own.
+        tolerated: keys of taints that the pod tolerates, for `free`.
+        attention: it has a faulty device, or takes no new pods.
+    """
+
+    names: frozenset[str] = frozenset()
+    instance_type: str = ""
+    labels: Test = lambda _: True
+    namespace: str = ""
+    claim: str = ""
+    free: int = 0
+    tolerated: frozenset[str] = frozenset()
+    attention: bool = False
+
+    def admits(self, node: "NodeMap") -> bool:
+        family = node.instance_type.partition(".")[0]
+        return (
+            (not self.names or node.name in self.names)
+            and (not self.instance_type or self.instance_type in (node.instance_type, family))
+            and self.labels(node.labels)
+            and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
+            and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
+            and (not self.free or self._takes(node))
+            and (not self.attention or _needs_attention(node))
+        )
+
+    def _takes(self, node: "NodeMap") -> bool:
+        return node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free
+
+
+def _needs_attention(node: "NodeMap") -> bool:
+    return not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
+
+
+def apply(chosen: Filter, found: "DeviceMap") -> "DeviceMap":
+    """The map with the admitted nodes only."""
+    nodes = tuple(filter(chosen.admits, found.nodes))
+    return dataclasses.replace(found, nodes=nodes, left_out=found.left_out + len(found.nodes) - len(nodes))
+
+
+def selector(text: str) -> Test:
+    """A label selector as kubectl's `-l`: `a=b`, `a!=b`, `a`, `!a`, `a in (b, c)`, `a notin (b)`, joined by commas.
+
+    Raises:
+        LabelSelectorError: a part is none of these.
+    """
+    tests = [_requirement(part.strip()) for part in _COMMA.split(text)]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(part: str) -> Test:
+    if match := _SET.fullmatch(part):
+        key, operator, listed = match.groups()
+        values = {value.strip() for value in listed.split(",")}
+        inside = operator == "in"
+        # As in Kubernetes, notin admits objects without the label.
+        return lambda labels: (labels.get(key) in values) if inside else (labels.get(key) not in values)
+    if match := _EQUAL.fullmatch(part):
+        key, operator, value = match.groups()
+        return lambda labels: (labels.get(key) == value) is (operator != "!=")
+    if match := _EXISTS.fullmatch(part):
+        absent, key = match.groups()
+        return lambda labels: (key in labels) is not bool(absent)
+    raise LabelSelectorError(
+        f"{part!r} is not a part of a label selector. Allowed: key=value, key!=value, key, !key, key in (a, b)."
+    )
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -134,7 +231,7 @@ def map(  # noqa: A001 - the command's name
         _serve(cluster, options, draw)
         return
     seen = _from_files(files) if files else asyncio.run(_read(cluster))
-    write(_FORMATS[output](draw(seen), seen))
+    write(_printed(output, draw(seen), seen))
     from commands.cluster.reader import Unseen
 
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
@@ -146,25 +243,22 @@ def _catalogue(policies: str | None) -> "Catalogue | None":
     return found.catalogue if found is not None else None
 
 
-def _maker(chosen: "Filter", catalogue: "Catalogue | None") -> "Draw":
+def _maker(chosen: Filter, catalogue: "Catalogue | None") -> "Draw":
     def draw(seen: "ClusterSnapshot") -> "DeviceMap":
         from commands.devices.device_map import build
-        from commands.map import filters
 
         whole = build(seen, catalogue)
         if unknown := sorted(chosen.names - {node.name for node in whole.nodes}):
             raise CannotLookError(
                 f"no Neuron devices on {', '.join(unknown)}: give names that `neuron-dra map -o wide` lists"
             )
-        return filters.apply(chosen, whole)
+        return apply(chosen, whole)
 
     return draw
 
 
-def _filter(options: dict[str, Any]) -> "Filter":
-    from commands.map import filters
-
-    chosen = filters.Filter(
+def _filter(options: dict[str, Any]) -> Filter:
+    chosen = Filter(
         names=frozenset(options["nodes"]),
         instance_type=options["instance_type"],
         namespace=options["namespace"] or "",
@@ -176,8 +270,8 @@ def _filter(options: dict[str, Any]) -> "Filter":
     if not options["selector"]:
         return chosen
     try:
-        return dataclasses.replace(chosen, labels=filters.selector(options["selector"]))
-    except filters.LabelSelectorError as error:
+        return dataclasses.replace(chosen, labels=selector(options["selector"]))
+    except LabelSelectorError as error:
         raise click.BadParameter(str(error), param_hint="'-l' / '--selector'") from error
 
 
@@ -203,38 +297,17 @@ async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
             raise CannotLookError(f"{server.address} cannot be read: {error}") from error
 
 
-def _text(found: "DeviceMap", _: "ClusterSnapshot", **options: bool) -> str:
-    from commands.map.text import Paper, as_text
+def _printed(output: str, found: "DeviceMap", seen: "ClusterSnapshot") -> str:
+    from commands.map import document, page, text
 
-    return as_text(found, Paper(console.encoding(), console.has_colour(os.environ)), **options)
-
-
-def _json(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map.document import as_json
-
-    return as_json(found, seen)
-
-
-def _svg(found: "DeviceMap", _: "ClusterSnapshot") -> str:
-    from commands.map.svg import as_svg
-
-    return as_svg(found)
-
-
-def _html(found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map.page import as_page
-
-    return as_page(found, seen)
-
-
-_FORMATS: Final[dict[str, Callable[["DeviceMap", "ClusterSnapshot"], str]]] = {
-    "text": _text,
-    "wide": lambda found, seen: _text(found, seen, wide=True),
-    "drawing": lambda found, seen: _text(found, seen, draw=True),
-    "json": _json,
-    "svg": _svg,
-    "html": _html,
-}
+    match output:
+        case "json":
+            return document.as_json(found, seen)
+        case "svg":
+            return page.as_svg(found)
+        case "html":
+            return page.as_page(found, seen)
+    return text.as_text(found, console.style(os.environ), wide=output == "wide", draw=output == "drawing")
 
 
 def _serve(cluster: ClusterChoice, options: dict[str, Any], draw: "Draw") -> None:

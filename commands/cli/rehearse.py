@@ -166,17 +166,11 @@ def rehearse(
 
 
 def _rendered(made: "Rehearsal", output: str, *, details: bool) -> Iterable[str]:
+    from commands.rehearse import render
+
     if output == "json":
-        from commands.rehearse.render_json import as_json
-
-        return as_json(made)
-    if output == "html":
-        from commands.rehearse.render_html import as_html
-
-        return [as_html(made)]
-    from commands.rehearse.render_text import as_text
-
-    return [as_text(made, page_style(_COLUMNS), details=details)]
+        return render.as_json(made)
+    return [render.as_html(made) if output == "html" else render.as_text(made, page_style(_COLUMNS), details=details)]
 
 
 def _settings(flags: dict[str, object], **chosen: Any) -> "GatheringSettings":

@@ -1,6 +1,7 @@
 """`neuron-dra report`: every workload with plugin resources, what it becomes, and an order of migration."""
 
 import asyncio
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -213,8 +214,10 @@ def _from_files(
         counter.say(str(fault))
     counter.phase("assessed")
     builder = ReportBuilder(options, FileStore(inputs.facts), policies)
-    for found in inputs.found:
-        builder.take(found)
+    # The text of an object is not kept beside its assessment.
+    waiting, inputs = collections.deque(inputs.found), dataclasses.replace(inputs, found=())
+    while waiting:
+        builder.take(waiting.popleft())
         counter.step()
     for manifest in inputs.facts if builder.audits else ():
         builder.judge(manifest)
@@ -274,7 +277,7 @@ class _Cluster:
     ) -> _ReportPart:
         from commands.devices import device_map
         from commands.devices.cluster_devices import ClusterDevices
-        from commands.report import cluster_inputs, webhook_records
+        from commands.report import cluster_inputs
         from commands.report.build import ReportBuilder
         from commands.status import kueue
         from commands.status.lines import CheckResult
@@ -294,7 +297,7 @@ class _Cluster:
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await webhook_records.read_records(reader, self.records, self.namespace, builder.notes)
+            shadowed = await cluster_inputs.read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
         origin = f"{self.name} ({server.address})" if self.name else server.address
         made = builder.build(heading(origin + where), shadowed)

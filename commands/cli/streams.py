@@ -14,7 +14,7 @@ import click
 from runtime import console
 
 if TYPE_CHECKING:
-    from commands.report.build import Heading
+    from commands.report.model import Heading
     from runtime.console import Style
 
 UNWRITABLE: Final = 2
@@ -94,7 +94,7 @@ def heading(origin: str) -> "Heading":
     """The heading of a report that is made now. `origin`: files, or the address of the API server."""
     from importlib.metadata import version
 
-    from commands.report.build import Heading
+    from commands.report.model import Heading
 
     return Heading(origin, dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), version("neuron-dra"))
 

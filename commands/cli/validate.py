@@ -35,7 +35,8 @@ from runtime.text import counted
 if TYPE_CHECKING:
     from commands.objects.documents import Document
     from commands.objects.manifest_files import Inputs, ReadProblem
-    from commands.validate.check_files import FileValidator, FindingTally, Located
+    from commands.present import Located
+    from commands.validate.check_files import FileValidator, FindingTally
 
 _TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 32
@@ -85,8 +86,8 @@ def validate(
     # Imported here so that `--help` is fast.
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
+    from commands.present import text
     from commands.validate.check_files import FileContext, FileValidator
-    from commands.validate.output import as_text
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
@@ -99,7 +100,7 @@ def validate(
     with _located(inputs, validator, cluster, counter) as located:
         if output == "text":
             shown = (each for each in located if notes or each.finding.severity is not Severity.NOTE)
-            write_all(as_text(shown, console.style(os.environ)))
+            write_all(text.findings(shown, console.style(os.environ)))
         else:
             write(FORMATS[output](list(located), inputs.faults, validator.tally))
     counter.clear()
@@ -192,16 +193,14 @@ def _summary(tally: "FindingTally") -> str:
 
 def as_json(located: Sequence["Located"], faults: Sequence["ReadProblem"], tally: "FindingTally") -> str:
     """For programs."""
+    from commands.present import finding_fields
+
     findings = [
         {
             "file": each.source,
             "line": each.line,
             "object": each.subject,
-            "code": each.finding.code,
-            "severity": each.finding.severity.value,
-            "path": each.finding.path,
-            "message": each.finding.message,
-            "fix": each.finding.fix,
+            **finding_fields(each.finding),
             "value": each.finding.value,
         }
         for each in located
@@ -216,7 +215,7 @@ def as_sarif(located: Sequence["Located"], faults: Sequence["ReadProblem"], _: "
     """For code hosts."""
     from importlib.metadata import version
 
-    from commands.validate.output import sarif_log
+    from commands.present.sarif import sarif_log
 
     return json_text(sarif_log(located, faults, version("neuron-dra"), click.get_current_context().params["docs_url"]))
 

@@ -21,8 +21,8 @@ _TIMEOUT: Final = 35.0
 """Longer than 30 s, the longest time-out of a webhook in the API server."""
 _NOT_CONVERTED: Final = (
     "the API server admitted the pod without conversion: the MutatingWebhookConfiguration neuron-dra is missing, "
-    "leaves namespace {namespace} out or was ignored because the webhook did not answer (failurePolicy Ignore), or a "
-    "policy with locked: true keeps conversion off"
+    "leaves namespace {namespace} out, does not send the pod (changed rules or conditions) or was ignored because the "
+    "webhook did not answer (failurePolicy Ignore), or a policy with locked: true keeps conversion off"
 )
 
 
@@ -44,7 +44,11 @@ class ProbeResult:
 
 
 def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
-    """A pod that requests one device and complies with the Pod Security Standard `restricted`. It is not stored."""
+    """A pod that requests one device and complies with the Pod Security Standard `restricted`. It is not stored.
+
+    It selects a node that nobody has: a pod that only dynamic pools of Karpenter can take is left as it is (NEU903),
+    and the question here is whether the webhook is called.
+    """
     security = {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -62,7 +66,11 @@ def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "annotations": {names.ANNOTATION_CONVERT: "convert"}},
-        "spec": {"automountServiceAccountToken": False, "containers": [container]},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "nodeSelector": {"neuron.aws.com/probe": "dry-run"},
+            "containers": [container],
+        },
     }
 
 

@@ -111,6 +111,10 @@ _PAUSE: Final = 1.0
 _AT_A_TIME: Final = 8
 
 Object: TypeAlias = Mapping[str, Any]
+
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
+
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[Resource, int], None]
 """Is called after each page: what is read, and how many objects of it have been read."""

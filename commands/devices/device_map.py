@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
-from commands.cluster.reader import Object, Seen, Unseen
+from commands.cluster.reader import ENDED, Object, Unseen, items
 from commands.devices import connected
 from commands.devices.devices import (
     ONLY_PLUGIN,
@@ -40,7 +40,6 @@ _LEAVING: Final = (
 )
 """Taints of nodes that are not ready for pods, or are about to go: no workload tolerates them. Sources: Karpenter
 (karpenter.sh/disrupted, karpenter.sh/unregistered), Cluster Autoscaler, AWS Node Termination Handler, Kubernetes."""
-_FINISHED: Final = ("Succeeded", "Failed")
 
 T = TypeVar("T")
 
@@ -55,14 +54,14 @@ def build(snapshot: ClusterSnapshot, catalogue: Catalogue | None = None) -> Devi
         catalogue: with the instance types of policy files, if there are any.
     """
     known = catalogue or Catalogue()
-    nodes = {node.name: node for node in _items(snapshot.nodes)}
-    slices = newest(_items(snapshot.slices))
+    nodes = {node.name: node for node in items(snapshot.nodes)}
+    slices = newest(items(snapshot.slices))
     partial = incomplete(slices)
     by_pool: defaultdict[str, list[Slice]] = defaultdict(list)
     for each in slices:
         by_pool[each.pool].append(each)
-    held, lookers = _holdings(_items(snapshot.claims))
-    plugin_pods = _plugin_pods(_items(snapshot.pods))
+    held, lookers = _holdings(items(snapshot.claims))
+    plugin_pods = _plugin_pods(items(snapshot.pods))
     found: list[NodeMap] = []
     places: set[_Place] = set()
     for pool, parts in by_pool.items():
@@ -86,10 +85,6 @@ def build(snapshot: ClusterSnapshot, catalogue: Catalogue | None = None) -> Devi
         for holding in holders
     )
     return DeviceMap(tuple(sorted(found, key=lambda node: node.name)), strays, tuple(_problems(snapshot)))
-
-
-def _items(seen: Seen[T]) -> tuple[T, ...]:
-    return () if isinstance(seen, Unseen) else seen
 
 
 def _problems(snapshot: ClusterSnapshot) -> Iterable[str]:
@@ -142,7 +137,7 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for pod in pods:
         spec, metadata = pod["spec"], pod["metadata"]
-        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in _FINISHED:
+        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ENDED:
             continue
         if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
             continue

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
-from commands.cluster.reader import Object
+from commands.cluster.reader import ENDED, Object
 from conversion.claims.containers import basic_requests
 from neuron import names
 from neuron.api.fields import mapping
@@ -18,7 +18,6 @@ from neuron.quantities import amount_of
 from runtime.text import named
 
 _PODS: Final = "pods"
-_ENDED: Final = ("Succeeded", "Failed")
 TYPE_LABELS: Final = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
 
 
@@ -31,7 +30,7 @@ class NodeLoads:
     def add(self, pod: Object) -> None:
         """Count a pod, if it is on a node and has not ended."""
         spec, node = mapping(pod.get("spec")), mapping(pod.get("spec")).get("nodeName")
-        if node and mapping(pod.get("status")).get("phase") not in _ENDED:
+        if node and mapping(pod.get("status")).get("phase") not in ENDED:
             amounts: Any = basic_requests(spec)
             self._sums[str(node)].update({**amounts, _PODS: 1})
 

@@ -5,18 +5,17 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from cluster.store import Store
 from commands.cluster.reader import Object
-from commands.explain.claim_objects import ClaimObjects
-from commands.explain.quotas import QuotaEffect, effects
+from commands.explain.claim_objects import ClaimObjects, QuotaEffect, effects
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest
-from conversion.asks.conversion_context import ConversionContext, ConversionOptions
+from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.decide import Part, PodFacts
@@ -135,109 +134,163 @@ class AdmissionPreview:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PreviewInputs:
-    """What a preview depends on, besides the pod.
+class Chosen:
+    """Settings of the webhook that explanations assume.
 
     Attributes:
-        policies: the policies, or None.
         default: what sets the mode if neither annotations nor policies do.
-        quotas: ResourceQuotas by namespace.
+        policies: the policies, or None.
     """
 
-    view: Store
-    context: ConversionContext
-    policies: "FilePolicies | None"
+    options: ConversionOptions
     default: str
-    claims: ClaimObjects
-    quotas: Mapping[str, Sequence[Object]]
-    decider: Decider
+    policies: "FilePolicies | None" = None
 
-    @classmethod
-    def of(
-        cls,
-        view: Store,
-        options: ConversionOptions,
-        policies: "FilePolicies | None",
-        default: str,
-        objects: Iterable[Manifest],
-    ) -> "PreviewInputs":
-        """The surroundings with the claims, templates and quotas among objects."""
+
+class Previewer:
+    """Makes previews of pods of files, and of pods of a cluster."""
+
+    def __init__(self, view: Store, chosen: Chosen, objects: Iterable[Manifest]) -> None:
+        """Prepare. `objects`: with the claims, templates and quotas; of two with one name, the first counts."""
         found = tuple(objects)
-        quotas: dict[str, dict[str, Object]] = {}
+        self._view = view
+        self._chosen = chosen
+        self._decider = Decider(chosen.options, view, chosen.policies)
+        self.context: Final = self._decider.conversion
+        self._claims = ClaimObjects(
+            found, lambda: self._decider.claims, lambda each: self._decider.created(each).stored
+        )
+        self._quotas: dict[str, dict[str, Object]] = {}
         for each in found:
             if each.kind == "ResourceQuota" and not each.group:
-                quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
-        by_namespace = {namespace: tuple(named.values()) for namespace, named in quotas.items()}
-        decider = Decider(options, view, policies)
-        claims = ClaimObjects(found, lambda: decider.claims, lambda each: decider.created(each).stored)
-        return cls(view, decider.conversion, policies, default, claims, by_namespace, decider)
+                self._quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
 
+    def previews(self, manifest: Manifest, place: str) -> Iterator[AdmissionPreview]:
+        """The preview of a Pod, or of each pod of a workload; of an unknown kind, of each pod that names Neuron."""
+        decided = self._decider.decide(manifest)
+        for number, part in enumerate(decided.parts):
+            own = (*decided.form, *decided.own) if number == len(decided.parts) - 1 else ()
+            yield self._preview(manifest, part, own, place)
 
-def previews(manifest: Manifest, place: str, around: PreviewInputs) -> Iterator[AdmissionPreview]:
-    """The preview of a Pod, or of each pod of a workload; of an unknown kind, of each pod that names Neuron."""
-    decided = around.decider.decide(manifest)
-    for number, part in enumerate(decided.parts):
-        own = (*decided.form, *decided.own) if number == len(decided.parts) - 1 else ()
-        yield _preview(manifest, part, own, place, around)
+    def stored(self, manifest: Manifest) -> AdmissionPreview:
+        """The preview of a pod of the cluster."""
+        decided = self._decider.decide(manifest)
+        found = self._preview(manifest, decided.parts[0], decided.own, "")
+        claims = tuple(_with_group(self._claims_of(manifest.data, manifest.namespace, None), decided.parts[0].facts))
+        return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
 
-
-def stored_preview(manifest: Manifest, around: PreviewInputs) -> AdmissionPreview:
-    """The preview of a pod of the cluster."""
-    decided = around.decider.decide(manifest)
-    found = _preview(manifest, decided.parts[0], decided.own, "", around)
-    claims = tuple(_with_group(_claims(manifest.data, manifest.namespace, None, around), decided.parts[0].facts))
-    return dataclasses.replace(found, after=manifest.data, claims=claims, quotas=(), stored=True)
-
-
-def _preview(
-    manifest: Manifest, part: Part, own: Sequence[Finding], place: str, around: PreviewInputs
-) -> AdmissionPreview:
-    path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
-    subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
-    findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
-    view = part.facts.pod
-    if view is None or decision.reason == "unreadable":
-        off = Mode(_options(around).mode)
+    def _preview(self, manifest: Manifest, part: Part, own: Sequence[Finding], place: str) -> AdmissionPreview:
+        path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
+        subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
+        findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
+        view = part.facts.pod
+        if view is None or decision.reason == "unreadable":
+            off, default = Mode(self.context.options.mode), self._chosen.default
+            return AdmissionPreview(
+                subject, place, manifest.namespace, (), off, default, decision, template, template, findings
+            )
+        if settings is None:
+            # An excluded namespace.
+            annotated = annotated_settings(
+                view.annotations, self._view.namespace(manifest.namespace), Mode(self.context.options.mode)
+            )
+            settings = combined(annotated, part.facts.steering)
+        after = patched(template, decision.patch)
+        claims = tuple(_with_group(self._claims_of(after, manifest.namespace, decision), part.facts))
+        created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
+        quotas = self._quotas.get(manifest.namespace, {}).values()
+        steering = part.facts.steering
+        hits = () if part.unknown_kind else tuple(self._hits(manifest, (part.place, after), decision, steering))
         return AdmissionPreview(
-            subject, place, manifest.namespace, (), off, around.default, decision, template, template, findings
+            subject,
+            place,
+            manifest.namespace,
+            tuple(_asks(view)),
+            settings.mode,
+            self._decided_by(settings, manifest.namespace, steering),
+            decision,
+            template,
+            after,
+            findings,
+            claims,
+            hits,
+            tuple(effects(quotas, created, self.context.extended_resources)),
+            unknown_kind=bool(part.unknown_kind),
         )
-    if settings is None:
-        # An excluded namespace.
-        annotated = annotated_settings(
-            view.annotations, around.view.namespace(manifest.namespace), Mode(_options(around).mode)
-        )
-        settings = combined(annotated, part.facts.steering)
-    after = patched(template, decision.patch)
-    claims = tuple(_with_group(_claims(after, manifest.namespace, decision, around), part.facts))
-    created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
-    quotas = around.quotas.get(manifest.namespace, ())
-    steering = part.facts.steering
-    hits = () if part.unknown_kind else tuple(_hits(manifest, (part.place, after), decision, steering, around))
-    return AdmissionPreview(
-        subject,
-        place,
-        manifest.namespace,
-        tuple(_asks(view)),
-        settings.mode,
-        _decided_by(settings, manifest.namespace, steering, around),
-        decision,
-        template,
-        after,
-        findings,
-        claims,
-        hits,
-        tuple(effects(quotas, created, around.context.extended_resources)),
-        unknown_kind=bool(part.unknown_kind),
-    )
+
+    def _decided_by(self, settings: ModeSettings, namespace: str, steering: Steering) -> str:
+        if namespace in self.context.options.excluded_namespaces:
+            return f"nothing is converted: namespace {namespace} is excluded"
+        match settings.source:
+            case "pod":
+                return f"the pod's annotation {names.ANNOTATION_CONVERT}"
+            case "namespace":
+                return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
+            case "policy":
+                locked, policy = ", which is locked" if steering.locked else "", steering.decided_by("mode")
+                return f"ConversionPolicy {policy} ({self._place_of(policy, PodRule)}){locked}"
+            case _:
+                return self._chosen.default
+
+    def _rule(self, name: str, kind: type[AnyPodRule]) -> AnyPodRule | None:
+        rules = self._chosen.policies.rules if self._chosen.policies else ()
+        return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
+
+    def _place_of(self, name: str, kind: type[AnyPodRule]) -> str:
+        rule = self._rule(name, kind)
+        return _place(rule) if rule else ""
+
+    def _hits(
+        self,
+        manifest: Manifest,
+        pod_of: tuple[PodPlace, dict[str, object]],
+        decision: Decision,
+        steering: Steering,
+    ) -> Iterator[Hit]:
+        """The policies that match. `pod_of`: where the pod is, and the pod as it is admitted."""
+        if self._chosen.policies is None or manifest.namespace in self.context.options.excluded_namespaces:
+            return
+        place, after = pod_of
+        yield from map(_changing_hit, self._decider.applied(manifest, place))
+        steers: list[tuple[str, type[AnyPodRule], str, str]] = [
+            (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
+            for name in steering.policy_names
+        ]
+        steers.append((steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"))
+        for made in steering.named:
+            effect = f"makes ResourceClaimTemplate {made.name}, version {made.version}, if the namespace has none"
+            steers.append((made.policy, TemplateRule, "ClaimTemplate", effect))
+        for name, kind, kind_name, effect in steers:
+            if name and (rule := self._rule(name, kind)) is not None:
+                yield Hit(name, kind_name, _place(rule), effect)
+        if decision.errors:
+            return  # The API server does not call validating webhooks for it.
+        for verdict in self._chosen.policies.pod_verdicts(manifest, after, decision, self._view):
+            if verdict.outcome is not PolicyOutcome.NO_MATCH:
+                yield _hit(verdict)
+
+    def _claims_of(self, after: Object, namespace: str, decision: Decision | None) -> Iterator[ClaimUse]:
+        generated = {template.name: template for template in decision.templates} if decision else {}
+        for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
+            name = str(entry.get("name") or "")
+            template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
+            if template in generated:
+                body = generated[template].spec["spec"]
+                read = _generated_spec(orjson.dumps(body))
+                yield ClaimUse(name, "ResourceClaimTemplate", template, read, body, generated=True)
+                continue
+            kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
+            if named:
+                found = self._claims.find(kind, namespace, str(named))
+                if found is None:
+                    yield ClaimUse(name, kind, str(named), known=False)
+                else:
+                    yield ClaimUse(name, kind, str(named), found.spec, found.body, findings=found.findings)
 
 
 def _subject(manifest: Manifest) -> str:
     kind, found, name = str(manifest).partition(" ")
     return f"{named(kind)} {named(name)}" if found else named(kind)
-
-
-def _options(around: PreviewInputs) -> ConversionOptions:
-    return around.context.options
 
 
 def _asks(pod: pods.Pod) -> Iterator[str]:
@@ -247,66 +300,8 @@ def _asks(pod: pods.Pod) -> Iterator[str]:
             yield f"{named(each.container.name)}{role}: {resource}: {named(amount)}"
 
 
-def _decided_by(settings: ModeSettings, namespace: str, steering: Steering, around: PreviewInputs) -> str:
-    if namespace in _options(around).excluded_namespaces:
-        return f"nothing is converted: namespace {namespace} is excluded"
-    match settings.source:
-        case "pod":
-            return f"the pod's annotation {names.ANNOTATION_CONVERT}"
-        case "namespace":
-            return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
-        case "policy":
-            locked, policy = ", which is locked" if steering.locked else "", steering.decided_by("mode")
-            return f"ConversionPolicy {policy} ({_place_of(policy, PodRule, around)}){locked}"
-        case _:
-            return around.default
-
-
-# --- policies ---------------------------------------------------------------------------------------------------
-
-
 def _place(rule: ValidatingRule | MutatingRule | AnyPodRule) -> str:
     return f"{rule.document.file}:{rule.document.line(('metadata', 'name'))}"
-
-
-def _rule(name: str, kind: type[AnyPodRule], around: PreviewInputs) -> AnyPodRule | None:
-    rules = around.policies.rules if around.policies else ()
-    return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
-
-
-def _place_of(name: str, kind: type[AnyPodRule], around: PreviewInputs) -> str:
-    rule = _rule(name, kind, around)
-    return _place(rule) if rule else ""
-
-
-def _hits(
-    manifest: Manifest,
-    pod_of: tuple[PodPlace, dict[str, object]],
-    decision: Decision,
-    steering: Steering,
-    around: PreviewInputs,
-) -> Iterator[Hit]:
-    """The policies that match. `pod_of`: where the pod is, and the pod as it is admitted."""
-    if around.policies is None or manifest.namespace in _options(around).excluded_namespaces:
-        return
-    place, after = pod_of
-    yield from map(_changing_hit, around.decider.applied(manifest, place))
-    steers: list[tuple[str, type[AnyPodRule], str, str]] = [
-        (name, PodRule, "ConversionPolicy", f"sets {', '.join(steering.settings_of(name))}")
-        for name in steering.policy_names
-    ]
-    steers.append((steering.hints.policy, HintRule, "SchedulingHintPolicy", "gives scheduling hints"))
-    for made in steering.named:
-        effect = f"makes ResourceClaimTemplate {made.name}, version {made.version}, if the namespace has none"
-        steers.append((made.policy, TemplateRule, "ClaimTemplate", effect))
-    for name, kind, kind_name, effect in steers:
-        if name and (rule := _rule(name, kind, around)) is not None:
-            yield Hit(name, kind_name, _place(rule), effect)
-    if decision.errors:
-        return  # The API server does not call validating webhooks for it.
-    for verdict in around.policies.pod_verdicts(manifest, after, decision, around.view):
-        if verdict.outcome is not PolicyOutcome.NO_MATCH:
-            yield _hit(verdict)
 
 
 def _changing_hit(found: Mutated) -> Hit:
@@ -325,9 +320,6 @@ def _hit(verdict: Verdict) -> Hit:
     return Hit(rule.name, rule.kind, _place(rule), OUTCOME_WORDS[outcome], messages, outcome is PolicyOutcome.DENY)
 
 
-# --- claims -----------------------------------------------------------------------------------------------------
-
-
 def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUse]:
     """The claims; those that are shared with the pods of a PodGroup name it."""
     shared = {(each.name, *each.objects) for each in facts.shared}
@@ -340,22 +332,3 @@ def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUs
 def _generated_spec(body: bytes) -> ClaimSpec:
     """The spec of a generated template, which many pods have."""
     return claim_spec(orjson.loads(body))
-
-
-def _claims(after: Object, namespace: str, decision: Decision | None, around: PreviewInputs) -> Iterator[ClaimUse]:
-    generated = {template.name: template for template in decision.templates} if decision else {}
-    for entry in mappings(mapping(after.get("spec")).get("resourceClaims")):
-        name = str(entry.get("name") or "")
-        template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
-        if template in generated:
-            body = generated[template].spec["spec"]
-            read = _generated_spec(orjson.dumps(body))
-            yield ClaimUse(name, "ResourceClaimTemplate", template, read, body, generated=True)
-            continue
-        kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
-        if named:
-            found = around.claims.find(kind, namespace, str(named))
-            if found is None:
-                yield ClaimUse(name, kind, str(named), known=False)
-            else:
-                yield ClaimUse(name, kind, str(named), found.spec, found.body, findings=found.findings)

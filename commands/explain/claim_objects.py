@@ -1,9 +1,10 @@
-"""Claims and templates among the objects of files and cluster: their specs and findings."""
+"""Claims and templates among the objects of files and cluster: specs, findings, and what they count in quotas."""
 
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import structs
@@ -15,7 +16,10 @@ from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.api.resource_versions import converted
 from neuron.findings import Finding, Severity
+from neuron.names import MAX_DEVICES_PER_CLAIM
+from neuron.quantities import NotACountError, parse_count
 from policies.selectors.engine import DeviceSelectors
+from runtime.text import named
 
 _KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -75,3 +79,100 @@ class ClaimObjects:
 def _body(manifest: Manifest) -> Mapping[str, object]:
     spec = mapping(converted(manifest.kind, manifest.data, "v1").get("spec"))
     return mapping(spec.get("spec")) if manifest.kind == "ResourceClaimTemplate" else spec
+
+
+# --- what claims count in ResourceQuotas ------------------------------------------------------------------------------
+
+# Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes: of `firstAvailable` the largest alternative of
+# each class counts, and a quota with scopes counts no claim.
+
+
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+
+_CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+_IMPLICIT_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaEffect:
+    """The effect on one amount of one ResourceQuota.
+
+    Attributes:
+        resource: key of `spec.hard`.
+        amount: what the pod's claims count.
+        used: what other objects count; None if it is not known, as in files.
+    """
+
+    quota: str
+    resource: str
+    amount: int
+    hard: int
+    used: int | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the claim cannot be created."""
+        return (self.used or 0) + self.amount > self.hard
+
+    def __str__(self) -> str:
+        before = f"{self.used} used and " if self.used is not None else ""
+        verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
+        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
+
+
+def effects(
+    quotas: Iterable[Mapping[str, object]], claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]
+) -> Iterator[QuotaEffect]:
+    """The effects of creating claims.
+
+    Args:
+        quotas: ResourceQuotas of the namespace.
+        claims: what is created.
+        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
+    """
+    counted = _counted(claims, extended_resources)
+    if not counted:
+        return
+    for quota in quotas:
+        spec = mapping(quota.get("spec"))
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        used = mapping(mapping(quota.get("status")).get("used"))
+        for resource, hard in mapping(spec.get("hard")).items():
+            limit = _count(hard)
+            if resource in counted and limit is not None:
+                name = str(mapping(quota.get("metadata")).get("name") or "")
+                yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
+
+
+def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for claim in claims:
+        counted[CLAIM_COUNT] += 1
+        for device_class, devices in devices_by_class(claim).items():
+            counted[device_class + _CLASS_SUFFIX] += devices
+            counted[_IMPLICIT_PREFIX + device_class] += devices
+            for resource, served_by in extended_resources.items():
+                if served_by == device_class:
+                    counted[f"requests.{resource}"] += devices
+    return counted
+
+
+def devices_by_class(claim: ClaimSpec) -> Counter[str]:
+    """Devices by class, in the worst case."""
+    total: Counter[str] = Counter()
+    for request in claim.requests:
+        most: dict[str, int] = {}
+        for part in request.alternatives:
+            count = MAX_DEVICES_PER_CLAIM if part.everything else part.count
+            if part.device_class:
+                most[part.device_class] = max(most.get(part.device_class, 0), count)
+        total.update(most)
+    return total
+
+
+def _count(quantity: object) -> int | None:
+    try:
+        return None if quantity is None else parse_count(quantity)
+    except NotACountError:
+        return None

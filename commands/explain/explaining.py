@@ -3,25 +3,23 @@
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
-from commands.cluster.reader import Object, items
+from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
 from commands.explain import node_steps, schedule_steps
-from commands.explain.admission_preview import AdmissionPreview, PreviewInputs, previews, stored_preview
-from commands.explain.diagnosis_inputs import DiagnosisInputs, gates_of
-from commands.explain.explanation import Block, Blocked, Diagnosis, Explanation, NodeVerdict
+from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer
+from commands.explain.explanation import Block, Blocked, Diagnosis, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import load_block, node_block, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
-from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.containers import scheduled
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
@@ -32,26 +30,8 @@ from neuron.api.stored_claims import Allocation, StoredClaim
 from neuron.api.workloads import POD_GROUP, ULTRASERVER_WORKLOAD, group_of, template_of
 from runtime.text import cited, named
 
-if TYPE_CHECKING:
-    from commands.objects.file_policies import FilePolicies
-
-
 _OTHERS: Final = "Not judged: devices of other drivers ({})."
 _NO_LOADS: Final = "Not judged: CPU, memory and the number of pods of nodes, because pods cannot be listed."
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chosen:
-    """Settings of the webhook that explanations assume.
-
-    Attributes:
-        default: what sets the mode if neither annotations nor policies do.
-        policies: the policies, or None.
-    """
-
-    options: ConversionOptions
-    default: str
-    policies: "FilePolicies | None" = None
 
 
 class Explainer:
@@ -80,7 +60,7 @@ class Explainer:
             unknown_pools=live.unknown_pools if live else "",
         )
         # Of two objects with one name, the first counts.
-        self._around = PreviewInputs.of(self._view, chosen.options, chosen.policies, chosen.default, reversed(found))
+        self._previewer = Previewer(self._view, chosen, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
         self._selects = Selects()
@@ -91,19 +71,19 @@ class Explainer:
         """The pods of the files, in their order."""
         for source, document, manifest in _all(self._files, self._namespace):
             place = f"{source.name}:{document.line_of(manifest.path)}"
-            for preview in previews(manifest, place, self._around):
+            for preview in self._previewer.previews(manifest, place):
                 yield self._explanation(preview)
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:
         """The pods that a workload of the cluster creates."""
-        for preview in previews(manifest, "", self._around):
+        for preview in self._previewer.previews(manifest, ""):
             yield self._explanation(preview)
 
     def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
         pod = facts.pod or {}
         manifest = live_manifest(_unbound(pod), PODS, "Pod")
-        preview = stored_preview(manifest, self._around)
+        preview = self._previewer.stored(manifest)
         claims = self._claims_of(pod)
         namespace = str(pod["metadata"].get("namespace") or "")
         labels = self._view.namespace_labels(namespace)
@@ -194,7 +174,7 @@ class Explainer:
 
     def _in_tree(self, pod: Object) -> PodClaim | None:
         """The claim that the scheduler makes for a pod's limits, if DeviceClasses serve all of them (KEP-5004)."""
-        wanted, serving = +scheduled(pod.get("spec")), self._around.context.extended_resources
+        wanted, serving = +scheduled(pod.get("spec")), self._previewer.context.extended_resources
         if not wanted or any(resource not in serving for resource in wanted):
             return None
         requests = []
@@ -281,7 +261,6 @@ def _unbound(pod: Object) -> Object:
 
 
 # The scheduler counts extended resources: the node's allocatable amount, less what its pods request.
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...]:
@@ -290,7 +269,7 @@ def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in cluster.pods:
         node = (each.get("spec") or {}).get("nodeName")
-        if node and (each.get("status") or {}).get("phase") not in _ENDED:
+        if node and (each.get("status") or {}).get("phase") not in ENDED:
             used[node].update(scheduled(each.get("spec")))
     verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
     return tuple(sorted(verdicts, key=lambda each: each.node))

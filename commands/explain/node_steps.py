@@ -6,8 +6,7 @@ from typing import Final
 
 from commands.devices import node_fit
 from commands.devices.devices import fault_text
-from commands.explain.diagnosis_inputs import DiagnosisInputs, event_order, evidence_of
-from commands.explain.explanation import Diagnosis, PodState, Quote
+from commands.explain.explanation import Diagnosis, DiagnosisInputs, PodState, Quote, event_order, evidence_of
 from commands.explain.schedule_steps import SICK_FIX
 from neuron import names
 from neuron.codes import CODES

@@ -8,11 +8,12 @@ import orjson
 
 from commands.explain.admission_preview import AdmissionPreview, ClaimUse
 from commands.explain.explanation import Block, Diagnosis, Explanation, NodeGroup, NodeVerdict, PodState, grouped
+from commands.present import finding_fields
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.findings import Finding, Severity, few, short
 from neuron.names import ATTRIBUTE_DEVICE_ID, DRIVER
-from runtime.console import BOLD, CYAN, GREEN, RED, YELLOW, Style, json_text, printable
+from runtime.console import BOLD, GREEN, RED, YELLOW, Row, Style, json_text, printable
 from runtime.text import cited, counted, named
 
 _LABEL: Final = 10
@@ -47,16 +48,6 @@ _REASONS: Final = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
-    """One line: a label, which is not repeated for the rows below it, and a text with the colour of its beginning."""
-
-    label: str
-    text: str
-    mark: str = ""
-    colour: int = 0
-
-
 def as_text(explanations: Sequence[Explanation], style: Style) -> Iterator[str]:
     """Text for people, page by page. A finding about several pods is given once, after all pods."""
     shared = _shared(explanations)
@@ -67,24 +58,15 @@ def as_text(explanations: Sequence[Explanation], style: Style) -> Iterator[str]:
         yield f"\n{_shared_page(shared, style)}"
 
 
-def _page(explanation: Explanation, rows: Iterable["_Row"], style: Style) -> str:
+def _page(explanation: Explanation, rows: Iterable[Row], style: Style) -> str:
     preview = explanation.preview
     place = f" ({preview.place})" if preview.place else ""
     head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
     return _printed(head, rows, style)
 
 
-def _printed(head: str, rows: Iterable["_Row"], style: Style) -> str:
-    out = [head]
-    label = ""
-    for row in rows:
-        shown = row.label if row.label != label else ""
-        label = row.label
-        indent = _LABEL + 2 + (len(row.mark) + 1 if row.mark else 0)
-        words = style.lines(row.text, indent)
-        mark = style.painted(row.mark, row.colour) + " " if row.mark else ""
-        out.append(f"  {style.painted(f'{shown:<{_LABEL}}', CYAN)}{mark}{words}")
-    return "".join(f"{line.rstrip()}\n" for line in out)
+def _printed(head: str, rows: Iterable[Row], style: Style) -> str:
+    return f"{head}\n{style.labelled(list(rows), _LABEL)}"
 
 
 _Fact: TypeAlias = tuple[str, str, str]
@@ -115,57 +97,57 @@ def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, l
 
 
 def _shared_page(shared: Mapping[_Fact, tuple[Finding, list[str]]], style: Style) -> str:
-    def rows() -> Iterator[_Row]:
+    def rows() -> Iterator[Row]:
         for finding, subjects in shared.values():
             yield _finding(finding)
-            yield _Row("about", few(subjects, _MOST_SUBJECTS))
+            yield Row("about", few(subjects, _MOST_SUBJECTS))
 
     return _printed(style.painted("Findings about several pods", BOLD), rows(), style)
 
 
-def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[_Row]:
+def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[Row]:
     preview = explanation.preview
     if explanation.diagnosis is not None:
         yield from _diagnosis(explanation.diagnosis)
     nothing = () if preview.claims else ("no Neuron resource of the device plugin",)
-    yield from (_Row("asks", text) for text in preview.asks or nothing)
+    yield from (Row("asks", text) for text in preview.asks or nothing)
     if preview.asks:
-        yield _Row("mode", f"{preview.mode}: {preview.decided_by}")
+        yield Row("mode", f"{preview.mode}: {preview.decided_by}")
     for hit in preview.hits:
-        yield _Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
-        yield from (_Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
+        yield Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
+        yield from (Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
     yield _result(preview)
     yield from _claims(preview, shared)
     if not preview.stored:
         yield from _patch(preview.decision)
     for effect in preview.quotas:
-        yield _Row("quota", str(effect), *_mark(denies=effect.exceeded))
+        yield Row("quota", str(effect), *_mark(denies=effect.exceeded))
     yield from (_finding(finding, shared) for finding in _shown(preview))
     if explanation.nodes is not None:
         yield from _nodes(explanation.nodes)
-    yield from (_Row("note", note) for note in explanation.notes)
+    yield from (Row("note", note) for note in explanation.notes)
 
 
 def _mark(*, denies: bool) -> tuple[str, int]:
     return ("x", RED) if denies else ("", 0)
 
 
-def _diagnosis(diagnosis: Diagnosis) -> Iterator[_Row]:
-    yield _Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
+def _diagnosis(diagnosis: Diagnosis) -> Iterator[Row]:
+    yield Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
     if diagnosis.fix:
-        yield _Row("do", diagnosis.fix)
+        yield Row("do", diagnosis.fix)
     if diagnosis.evidence:
-        yield _Row("because", str(diagnosis.evidence))
+        yield Row("because", str(diagnosis.evidence))
 
 
-def _result(preview: AdmissionPreview) -> _Row:
+def _result(preview: AdmissionPreview) -> Row:
     if preview.stored and preview.converted_before:
-        return _Row("result", "when it was created", "converted", GREEN)
+        return Row("result", "when it was created", "converted", GREEN)
     now = _result_now(preview)
-    return dataclasses.replace(now, label="now") if preview.stored else now
+    return now._replace(label="now") if preview.stored else now
 
 
-def _result_now(preview: AdmissionPreview) -> _Row:
+def _result_now(preview: AdmissionPreview) -> Row:
     decision = preview.decision
     text, colour = _RESULTS[decision.outcome], GREEN
     reason = _REASONS.get(decision.reason, "") if decision.outcome is Outcome.UNCHANGED else ""
@@ -177,52 +159,52 @@ def _result_now(preview: AdmissionPreview) -> _Row:
     elif decision.outcome is Outcome.SHADOWED:
         would = "refused" if decision.shadowed is Outcome.DENIED else "converted"
         reason, colour = f"in mode convert it would be {would}", YELLOW
-    return _Row("result", reason, f"{text}:" if reason else text, colour)
+    return Row("result", reason, f"{text}:" if reason else text, colour)
 
 
-def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[_Row]:
+def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[Row]:
     for claim in preview.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
         by_group = f", shared by the pods of PodGroup {named(claim.shared_by)}" if claim.shared_by else ""
-        yield _Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}{by_group}")
+        yield Row("claim", f"{named(claim.name)}, {made} {named(claim.object)}{by_group}")
         if not claim.known:
-            yield _Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
+            yield Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
-            yield from (_Row("claim", f"  {line}") for line in claim_lines(claim.spec))
+            yield from (Row("claim", f"  {line}") for line in claim_lines(claim.spec))
         yield from (_finding(finding, shared) for finding in claim.findings)
 
 
-def _patch(decision: Decision) -> Iterator[_Row]:
+def _patch(decision: Decision) -> Iterator[Row]:
     for operation in decision.patch[:_MOST_OPERATIONS]:
         value = orjson.dumps(operation["value"]).decode() if "value" in operation else ""
-        yield _Row("patch", f"{operation['op']:<7} {operation['path']} {short(value, _LONGEST_VALUE)}".rstrip())
+        yield Row("patch", f"{operation['op']:<7} {operation['path']} {short(value, _LONGEST_VALUE)}".rstrip())
     if (more := len(decision.patch) - _MOST_OPERATIONS) > 0:
-        yield _Row("patch", f"and {more} more operations (-o json shows all)")
+        yield Row("patch", f"and {more} more operations (-o json shows all)")
 
 
-def _finding(finding: Finding, shared: Collection[_Fact] = ()) -> _Row:
+def _finding(finding: Finding, shared: Collection[_Fact] = ()) -> Row:
     colour = RED if finding.severity is Severity.ERROR else YELLOW
     text = "as for other pods: see the end" if _fact(finding) in shared else str(finding).partition(": ")[2]
-    return _Row(str(finding.severity), text, finding.code, colour)
+    return Row(str(finding.severity), text, finding.code, colour)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------
 
 
-def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[_Row]:
+def _nodes(verdicts: Sequence[NodeVerdict]) -> Iterator[Row]:
     fitting = [each for each in verdicts if each.fits]
     neuron = [each for each in verdicts if each.block is not Block.NOT_NEURON]
     of = counted(len(neuron), "Neuron node")
-    yield _Row("nodes", f"of {of} could take it now", str(len(fitting)), GREEN if fitting else RED)
+    yield Row("nodes", f"of {of} could take it now", str(len(fitting)), GREEN if fitting else RED)
     for each in fitting[:_MOST_NODES]:
         devices = ", ".join(each.texts)
-        yield _Row(
+        yield Row(
             "nodes", f"{named(each.node)} ({named(each.instance_type)}){f': {devices}' if devices else ''}", "+", GREEN
         )
     if len(fitting) > _MOST_NODES:
-        yield _Row("nodes", f"and {len(fitting) - _MOST_NODES} more", "+", GREEN)
+        yield Row("nodes", f"and {len(fitting) - _MOST_NODES} more", "+", GREEN)
     for group in grouped(neuron):
-        yield _Row("nodes", _group(group), "-", RED)
+        yield Row("nodes", _group(group), "-", RED)
 
 
 def _group(group: NodeGroup) -> str:
@@ -260,7 +242,7 @@ def _json(explanation: Explanation) -> dict[str, object]:
         "mode": {"value": str(preview.mode), "decidedBy": preview.decided_by},
         "result": {"outcome": str(decision.outcome), "reason": decision.reason, "refused": preview.refused},
         "policies": [dataclasses.asdict(hit) for hit in preview.hits],
-        "findings": [_finding_json(each) for each in preview.findings],
+        "findings": [finding_fields(each) for each in preview.findings],
         "stored": preview.stored,
         "patch": () if preview.stored else decision.patch,
         "templates": [] if preview.stored else [each.manifest(preview.namespace) for each in decision.templates],
@@ -288,16 +270,6 @@ def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
     }
 
 
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "path": finding.path,
-        "message": finding.message,
-        "fix": finding.fix,
-    }
-
-
 def _claim_json(claim: ClaimUse) -> dict[str, object]:
     return {
         "name": claim.name,
@@ -307,7 +279,7 @@ def _claim_json(claim: ClaimUse) -> dict[str, object]:
         "generated": claim.generated,
         "sharedBy": claim.shared_by,
         "known": claim.known,
-        "findings": [_finding_json(each) for each in claim.findings],
+        "findings": [finding_fields(each) for each in claim.findings],
     }
 
 

@@ -3,9 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from commands.cluster.reader import Object
-from commands.explain.diagnosis_inputs import DiagnosisInputs, condition, condition_quote, evidence_of, message_of
-from commands.explain.explanation import Block, Diagnosis, NodeVerdict, PodState, Quote, grouped
+from commands.cluster.reader import ENDED, Object
+from commands.explain.explanation import (
+    Block,
+    Diagnosis,
+    DiagnosisInputs,
+    NodeVerdict,
+    PodState,
+    Quote,
+    condition,
+    condition_quote,
+    evidence_of,
+    grouped,
+    message_of,
+)
 from conversion.claims import templates
 from conversion.claims.containers import scheduled
 from conversion.objects.queues import KUEUE_GROUP
@@ -142,7 +153,7 @@ def ended(facts: DiagnosisInputs) -> Diagnosis | None:
         since = named(metadata["deletionTimestamp"])
         text = f"It is being deleted since {since}; its devices become free when it has ended."
         return Diagnosis("terminating", PodState.WAITS, text)
-    if phase in ("Succeeded", "Failed"):
+    if phase in ENDED:
         reason, message = str(facts.status.get("reason") or ""), str(facts.status.get("message") or "")
         state = PodState.WELL if phase == "Succeeded" else PodState.STUCK
         quote = Quote("status.message of the pod", message) if message else None

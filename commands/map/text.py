@@ -1,6 +1,5 @@
 """The device map for a terminal: a summary, then drawings of few nodes, a line each of many, or counts of very many."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -23,7 +22,7 @@ from commands.map.drawing import (
     users,
 )
 from neuron.findings import few
-from runtime.console import encodable, painted, printable
+from runtime.console import Style, encodable, printable
 from runtime.text import counted
 
 MOST_DRAWN: Final = 4
@@ -46,67 +45,50 @@ _BAR: Final = 40
 _BLOCK: Final = "█"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Paper:
-    """What the output can show.
-
-    Attributes:
-        encoding: of the stream; marks and lines that it lacks become ASCII.
-        colour: whether to colour.
-    """
-
-    encoding: str = "utf-8"
-    colour: bool = False
-
-    @property
-    def rich(self) -> bool:
-        """Whether all marks and lines can be shown."""
-        return encodable("".join(MARKS.values()) + "─│┈┊" + _BLOCK, self.encoding)
-
-    def paint(self, text: str, *codes: int) -> str:
-        return painted(text, *codes) if self.colour and codes else text
-
-    def clean(self, text: str) -> str:
-        """Text from the cluster: on one line, without control characters."""
-        return printable(text, self.encoding)
+def _is_rich(style: Style) -> bool:
+    """Whether all marks and lines can be shown; else they are ASCII."""
+    return encodable("".join(MARKS.values()) + "─│┈┊" + _BLOCK, style.encoding)
 
 
-def as_text(found: DeviceMap, paper: Paper, *, wide: bool = False, draw: bool = False) -> str:
+def _clean(text: str, style: Style) -> str:
+    """Text from the cluster: on one line, without control characters."""
+    return printable(text, style.encoding)
+
+
+def as_text(found: DeviceMap, style: Style, *, wide: bool = False, draw: bool = False) -> str:
     """The map as text.
 
     Args:
-        paper: what the output can show.
         wide: a line for each node, however many there are.
         draw: a drawing of each node, however many there are.
     """
-    lines = [
-        paper.paint(f"! {paper.clean(problem)}", _STATE_COLOURS[DeviceState.UNHEALTHY]) for problem in found.problems
-    ]
-    lines += _summary(found, paper)
+    bad = _STATE_COLOURS[DeviceState.UNHEALTHY]
+    lines = [style.painted(f"! {_clean(problem, style)}", bad) for problem in found.problems]
+    lines += _summary(found, style)
     if draw or (len(found.nodes) <= MOST_DRAWN and not wide):
         for node in in_order(found.nodes):
-            lines += ["", *_drawing(node, paper)]
+            lines += ["", *_drawing(node, style)]
     elif wide or len(found.nodes) <= MOST_LISTED:
-        lines += ["", *_table(found.nodes, paper)]
+        lines += ["", *_table(found.nodes, style)]
     else:
-        lines += ["", *_spread(found.nodes, paper)]
-    lines += _strays(found, paper)
+        lines += ["", *_spread(found.nodes, style)]
+    lines += _strays(found, style)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 # --- the summary --------------------------------------------------------------------------------------------
 
 
-def _summary(found: DeviceMap, paper: Paper) -> Iterator[str]:
+def _summary(found: DeviceMap, style: Style) -> Iterator[str]:
     if not found.nodes:
         yield found.nothing
         return
     for each in summarise(found.nodes):
-        name = paper.clean(each.instance_type or "unknown type")
-        yield f"{paper.paint(name, _BOLD)}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: " + (
+        name = _clean(each.instance_type or "unknown type", style)
+        yield f"{style.painted(name, _BOLD)}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: " + (
             _states(each)
         )
-        yield f"  {_largest(each, paper)}"
+        yield f"  {_largest(each, style)}"
 
 
 def _states(summary: TypeSummary) -> str:
@@ -120,25 +102,25 @@ def _states(summary: TypeSummary) -> str:
     return ", ".join(parts)
 
 
-def _largest(summary: TypeSummary, paper: Paper) -> str:
+def _largest(summary: TypeSummary, style: Style) -> str:
     if summary.nodes == summary.on_plugin:
         return "Pods get these devices by the limits of the device plugin (docs/migrate.md)."
     if not summary.largest:
         return "No device is free on a node that takes new pods."
     places = ", ".join(f"{count} x {size}" for size, count in summary.places.items())
     return (
-        f"Largest connected set that still fits: {summary.largest} on {paper.clean(summary.where)}. "
+        f"Largest connected set that still fits: {summary.largest} on {_clean(summary.where, style)}. "
         f"Places (count x connected devices): {places}."
     )
 
 
-def _spread(nodes: Iterable[NodeMap], paper: Paper) -> Iterator[str]:
+def _spread(nodes: Iterable[NodeMap], style: Style) -> Iterator[str]:
     for each in summarise(nodes):
-        yield f"{paper.clean(each.instance_type or 'unknown type')}: nodes by their largest free connected set"
+        yield f"{_clean(each.instance_type or 'unknown type', style)}: nodes by their largest free connected set"
         most = max(each.spread.values(), default=1)
         for size, count in each.spread.items():
-            bar = (_BLOCK if paper.rich else "#") * max(1, round(count * _BAR / most))
-            yield f"  {size:>3} {paper.paint(bar, _STATE_COLOURS[DeviceState.FREE] if size else 0)} {count}"
+            bar = (_BLOCK if _is_rich(style) else "#") * max(1, round(count * _BAR / most))
+            yield f"  {size:>3} {style.painted(bar, _STATE_COLOURS[DeviceState.FREE] if size else 0)} {count}"
     yield ""
     yield "-o wide lists every node. NODE, --type, --free, --claim, -n, -l and --attention choose some; few are drawn."
 
@@ -146,16 +128,16 @@ def _spread(nodes: Iterable[NodeMap], paper: Paper) -> Iterator[str]:
 # --- many nodes: a line each --------------------------------------------------------------------------------
 
 
-def _table(nodes: Sequence[NodeMap], paper: Paper) -> list[str]:
+def _table(nodes: Sequence[NodeMap], style: Style) -> list[str]:
     head = ("NODE", "TYPE", "FREE", "CONNECTED", "DEVICES", "NOTE")
     rows = [
         (
-            paper.clean(node.name),
-            paper.clean(node.instance_type or "unknown"),
+            _clean(node.name, style),
+            _clean(node.instance_type or "unknown", style),
             f"{len(node.free)}/{len(node.devices)}",
             str(len(node.largest_free)),
-            _strip(node, paper),
-            paper.clean("; ".join(filter(None, (note(node), ultraserver(node))))),
+            _strip(node, style),
+            _clean("; ".join(filter(None, (note(node), ultraserver(node)))), style),
         )
         for node in in_order(nodes)
     ]
@@ -165,16 +147,16 @@ def _table(nodes: Sequence[NodeMap], paper: Paper) -> list[str]:
     for node, row in zip(in_order(nodes), rows, strict=True):
         # Colours have no width.
         lines.append(f"{_row(row[:4], widths)}  {row[4]}{' ' * (strip - _strip_length(node))}  {row[5]}")
-    return [*lines, "", _marks(nodes, paper)]
+    return [*lines, "", _marks(nodes, style)]
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def _strip(node: NodeMap, paper: Paper) -> str:
+def _strip(node: NodeMap, style: Style) -> str:
     holders = by_device(entries(node))
-    marks = [_painted_mark(device, holders.get(device.index, []), paper) for device in node.devices]
+    marks = [_painted_mark(device, holders.get(device.index, []), style) for device in node.devices]
     return " ".join("".join(marks[start : start + _STRIP]) for start in range(0, len(marks), _STRIP))
 
 
@@ -208,22 +190,22 @@ def ultraserver(node: NodeMap) -> str:
 # --- few nodes: a drawing each ------------------------------------------------------------------------------
 
 
-def _drawing(node: NodeMap, paper: Paper) -> Iterator[str]:
+def _drawing(node: NodeMap, style: Style) -> Iterator[str]:
     found = entries(node)
-    yield paper.paint(paper.clean(node.name), _BOLD) + "  " + paper.clean(_headline(node))
+    yield style.painted(_clean(node.name, style), _BOLD) + "  " + _clean(_headline(node), style)
     if place := ultraserver(node):
-        yield f"  {paper.clean(place)}"
+        yield f"  {_clean(place, style)}"
     if remark := note(node):
-        yield f"  {paper.paint(paper.clean(remark), _STATE_COLOURS[DeviceState.TAINTED])}"
-    yield from _picture(node, geometry(node), by_device(found), paper)
+        yield f"  {style.painted(_clean(remark, style), _STATE_COLOURS[DeviceState.TAINTED])}"
+    yield from _picture(node, geometry(node), by_device(found), style)
     for entry in found:
-        yield f"  {_entry(entry, paper)}"
+        yield f"  {_entry(entry, style)}"
     lookers = sorted({each.name for device in node.devices for each in device.lookers})
     if lookers:
-        yield f"  adminAccess, holds nothing: {paper.clean(few(lookers, 3))}"
+        yield f"  adminAccess, holds nothing: {_clean(few(lookers, 3), style)}"
     if node.plugin is not None and node.plugin.pods:
-        yield f"  pods of the device plugin: {paper.clean(few(node.plugin.pods, 3))}"
-    yield f"  {_marks([node], paper)}"
+        yield f"  pods of the device plugin: {_clean(few(node.plugin.pods, 3), style)}"
+    yield f"  {_marks([node], style)}"
 
 
 def _headline(node: NodeMap) -> str:
@@ -240,11 +222,11 @@ def _headline(node: NodeMap) -> str:
     return f"{kind}: {len(node.free)} of {len(node.devices)} devices free, {connected}{whole}"
 
 
-def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry]], paper: Paper) -> Iterator[str]:
+def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry]], style: Style) -> Iterator[str]:
     devices = {device.index: device for device in node.devices}
     places = {place: index for index, place in drawn.cells.items()}
-    across, down = ("─", "│") if paper.rich else ("-", "|")
-    out, along = ("┈", "┊") if paper.rich else (".", ":")
+    across, down = ("─", "│") if _is_rich(style) else ("-", "|")
+    out, along = ("┈", "┊") if _is_rich(style) else (".", ":")
     lines = {frozenset((line.first, line.second)): line for line in drawn.lines}
     ends = _ends(drawn.lines, Wrap.ROW)
     tops = _ends(drawn.lines, Wrap.COLUMN)
@@ -256,7 +238,7 @@ def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry
         for column, index in enumerate(here):
             fits = index in node.largest_free
             cells.append(
-                _cell(devices[index], holders.get(index, []), paper, fits=fits) if index is not None else " " * _CELL
+                _cell(devices[index], holders.get(index, []), style, fits=fits) if index is not None else " " * _CELL
             )
             if column + 1 < drawn.columns:
                 linked = frozenset((index, here[column + 1])) in lines
@@ -281,44 +263,44 @@ def _uprights(present: Iterable[bool], mark: str) -> str:
     return " " * _MARGIN + (" " * _GAP).join(each)
 
 
-def _cell(device: Device, holders: Sequence[LegendEntry], paper: Paper, *, fits: bool) -> str:
+def _cell(device: Device, holders: Sequence[LegendEntry], style: Style, *, fits: bool) -> str:
     """`[ 3 A ]`: index, claim or state, and a flag for a fault or for cores that are left.
 
     The largest free connected set (`fits`) is inverted on a terminal with colour.
     """
-    mark, codes = _mark(device, holders, paper)
+    mark, codes = _mark(device, holders, style)
     codes = (*codes, _INVERSE) if fits else codes
-    cross = MARKS[DeviceState.UNHEALTHY] if paper.rich else ASCII_MARKS[DeviceState.UNHEALTHY]
+    cross = MARKS[DeviceState.UNHEALTHY] if _is_rich(style) else ASCII_MARKS[DeviceState.UNHEALTHY]
     flag = cross if device.fault and holders else "+" if device.state is DeviceState.PARTLY else " "
-    return paper.paint(f"[{device.index:>2} {mark}{flag}]"[:_CELL], *codes)
+    return style.painted(f"[{device.index:>2} {mark}{flag}]"[:_CELL], *codes)
 
 
-def _painted_mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> str:
-    mark, codes = _mark(device, holders, paper)
-    return paper.paint(mark, *codes)
+def _painted_mark(device: Device, holders: Sequence[LegendEntry], style: Style) -> str:
+    mark, codes = _mark(device, holders, style)
+    return style.painted(mark, *codes)
 
 
-def _mark(device: Device, holders: Sequence[LegendEntry], paper: Paper) -> tuple[str, tuple[int, ...]]:
+def _mark(device: Device, holders: Sequence[LegendEntry], style: Style) -> tuple[str, tuple[int, ...]]:
     if not holders:
-        marks = MARKS if paper.rich else ASCII_MARKS
+        marks = MARKS if _is_rich(style) else ASCII_MARKS
         return marks[device.state], (_STATE_COLOURS[device.state],)
     codes = (_COLOURS[holders[0].colour], *((_BOLD,) if device.fault else ()))
     return (MANY if len(holders) > 1 else holders[0].letter), codes
 
 
-def _entry(entry: LegendEntry, paper: Paper) -> str:
+def _entry(entry: LegendEntry, style: Style) -> str:
     holding = entry.holding
-    letter = paper.paint(entry.letter, _COLOURS[entry.colour], _BOLD)
-    return f"{letter} {paper.clean(holding.name)}: {held(entry)}, {paper.clean(users(holding))}"
+    letter = style.painted(entry.letter, _COLOURS[entry.colour], _BOLD)
+    return f"{letter} {_clean(holding.name, style)}: {held(entry)}, {_clean(users(holding), style)}"
 
 
-def _marks(nodes: Sequence[NodeMap], paper: Paper) -> str:
+def _marks(nodes: Sequence[NodeMap], style: Style) -> str:
     present = {device.state for node in nodes for device in node.devices}
-    marks = MARKS if paper.rich else ASCII_MARKS
-    shown = [f"{paper.paint(marks[each], _STATE_COLOURS[each])} {WORDS[each]}" for each in marks if each in present]
+    marks = MARKS if _is_rich(style) else ASCII_MARKS
+    shown = [f"{style.painted(marks[each], _STATE_COLOURS[each])} {WORDS[each]}" for each in marks if each in present]
     shown += ["a letter: held by a claim"] if {DeviceState.HELD, DeviceState.PARTLY} & present else []
-    if paper.colour and any(node.largest_free for node in nodes):
-        inverted = paper.paint("inverted", _STATE_COLOURS[DeviceState.FREE], _INVERSE)
+    if style.colour and any(node.largest_free for node in nodes):
+        inverted = style.painted("inverted", _STATE_COLOURS[DeviceState.FREE], _INVERSE)
         shown.append(f"{inverted}: largest connected set that is free")
     return "   ".join(shown)
 
@@ -337,8 +319,8 @@ def in_order(nodes: Iterable[NodeMap]) -> list[NodeMap]:
     return sorted(nodes, key=place)
 
 
-def _strays(found: DeviceMap, paper: Paper) -> list[str]:
+def _strays(found: DeviceMap, style: Style) -> list[str]:
     if not found.strays:
         return []
     shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
-    return ["", f"! Claims for devices that no node publishes now: {paper.clean(few(shown, 3))}."]
+    return ["", f"! Claims for devices that no node publishes now: {_clean(few(shown, 3), style)}."]

@@ -38,7 +38,7 @@ from conversion.patches.decision import Decision, unchanged
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
-from neuron.findings import Finding
+from neuron.findings import Finding, Severity
 from neuron.hardware.instances import Catalogue
 from policies.patching.json_patch import patched
 from policies.selectors.engine import DeviceSelectors, claim_context
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from commands.objects.file_policies import Changed, FilePolicies
     from policies.judging.mutations import Mutated
 
-_MOST_REMEMBERED: Final = 4096
-"""Answers about pods."""
+_MOST_REMEMBERED: Final = 1024
+"""Answers about pods, of about 10 KiB each."""
 _POD: Final = ("", "Pod")
 _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
 
@@ -169,7 +169,10 @@ class Decider:
             found.append(facts)
         decided = self._decided(manifest, found, missing)
         parts = (changes[at].part(each) if at in changes else each for at, each in enumerate(decided.parts))
-        decided = dataclasses.replace(decided, parts=tuple(parts)) if changes else decided
+        if any(each.severity is Severity.ERROR for each in manifest.form):
+            # No cluster takes it, so that no pods are made of it.
+            parts = (dataclasses.replace(each, left=None) for each in parts)
+        decided = dataclasses.replace(decided, parts=tuple(parts))
         return dataclasses.replace(decided, form=(*form, *decided.form)) if form else decided
 
     def _decided(
@@ -328,8 +331,8 @@ def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
 
 
 def is_checked(manifest: Manifest) -> bool:
-    """Whether an object may have pods: it has apiVersion and kind, and does not only hold other objects."""
-    return not manifest.wraps and bool(manifest.kind) and "apiVersion" in manifest.data
+    """Whether an object may have pods: it is one of Kubernetes, and does not only hold other objects."""
+    return not manifest.wraps and (bool(manifest.form) or (bool(manifest.kind) and "apiVersion" in manifest.data))
 
 
 def is_readable(manifest: Manifest) -> bool:

@@ -27,17 +27,19 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
-from policies.applying import changes
-from policies.applying.knowledge import (
+from policies.applying import steering
+from policies.applying.requests import (
     DeviceKnower,
     asked_for,
+    created_pod,
     knowledge_for,
     named_by,
+    namespace_object,
     verified,
     with_record,
+    with_whole_namespace,
 )
 from policies.applying.steering import SteeringRefusedError, find_steering, finder
-from policies.applying.subjects import created_pod, namespace_object, with_whole_namespace
 from policies.files.folders import PolicyError
 from policies.files.loader import load_folder
 from policies.judging.evaluate import REVIEW_LIMIT, evaluate
@@ -197,7 +199,7 @@ class FilePolicies:
         mutating = Mutating(self._policies.mutating, subject, self._clock)
         if not mutating.matches:
             return None
-        steps = changes.steps(mutating)
+        steps = steering.steps(mutating)
         answer = None
         while True:
             try:
@@ -205,10 +207,10 @@ class FilePolicies:
             except StopIteration as end:
                 decision: Decision = end.value
                 break
-            answer = step.work(REVIEW_LIMIT) if isinstance(step, changes.ApplyPolicies) else convert(step.data)
+            answer = step.work(REVIEW_LIMIT) if isinstance(step, steering.ApplyPolicies) else convert(step.data)
         results = tuple(each for each in mutating.results if each.outcome is not MutationOutcome.NO_MATCH)
         if decision.patch:
-            patch = changes.moved(part, subject.object, decision.patch)
+            patch = steering.moved(part, subject.object, decision.patch)
             decision = dataclasses.replace(decision, patch=patch, patch_size=0)
         return Changed(decision, results) if results else None
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -10,7 +11,7 @@ import orjson
 
 from commands.objects.documents import Document, RepeatedKey
 from conversion.objects.kinds import KINDS, pod_templates
-from conversion.objects.pod_places import Path, path_text
+from conversion.objects.pod_places import Path, find_pods, path_text
 from neuron.api.fields import text
 from neuron.findings import Finding, quoted, short, warning
 
@@ -70,7 +71,7 @@ def manifests(document: Document, namespace: str = DEFAULT_NAMESPACE) -> Iterato
         namespace: of objects that set none.
     """
     found = list(manifests_of(document.data, namespace))
-    forms: list[list[Finding]] = [list(missing_kind(str(each.data.get("apiVersion")), each.kind)) for each in found]
+    forms: list[list[Finding]] = [list(each.form) for each in found]
     for key in document.repeated:
         # Of the objects around the mapping, the innermost.
         around = [at for at, each in enumerate(found) if key.path[: len(each.path)] == each.path]
@@ -119,7 +120,12 @@ def _manifests(path: Path, data: dict[str, object], namespace: str, outer: str |
     metadata = data.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     written = text(known.get("namespace")) or outer or ""
-    group, kind = text(version).rpartition("/")[0], text(kind)
+    version, kind = text(version), text(kind)
+    form = missing_kind(version, kind) if version and kind else _unnamed(data, version, kind)
+    group = version.rpartition("/")[0]
+    if form and not version:
+        meant = _ELSEWHERE.get(kind, "").rpartition("/")[0]
+        group = meant if (meant, kind) in KINDS else group
     kind_entry = KINDS.get((group, kind))
     manifest = Manifest(
         path,
@@ -130,6 +136,7 @@ def _manifests(path: Path, data: dict[str, object], namespace: str, outer: str |
         namespace=(written or namespace) if kind_entry is None or kind_entry.namespaced else "",
         name=text(known.get("name")) or (f"{text(known.get('generateName'))}*" if known.get("generateName") else ""),
         wrapped=outer is not None,
+        form=form,
     )
     yield manifest
     for steps, wrapped in _wrapped(manifest):
@@ -193,31 +200,55 @@ _ELSEWHERE: Final = {
 _SIMILARITY: Final = 0.8
 
 
-def missing_kind(api_version: str, kind: str) -> Iterator[Finding]:
-    """NEU718 if no API server has the kind, and a kind is known that is probably meant."""
+_OF_OTHERS: Final = frozenset({"Config", "List", "Status", "Template"})
+"""Kinds that files of other programs have, too."""
+_ONE_VERSION: Final = frozenset({"", "apps", "batch"})
+"""Groups of which API servers with DRA have the version in `_VERSIONS` only."""
+
+
+@functools.lru_cache(maxsize=256)
+def missing_kind(api_version: str, kind: str) -> tuple[Finding, ...]:
+    """NEU718 if no API server with DRA has the kind, and a kind is known that is probably meant."""
     group = api_version.rpartition("/")[0]
     kinds = KINDS_OF_GROUPS.get(group)
-    if not kind or len(kind) > 64 or (not group and api_version != "v1"):
-        return
-    if kinds is None:
-        meant = _close(group, [each for each in KINDS_OF_GROUPS if each]) if "." not in group else ""
-        if meant and kind in KINDS_OF_GROUPS[meant]:
-            message = f"no API server has the group {quoted(group)}. Did you mean apiVersion: {_ELSEWHERE[kind]}?"
-            yield Finding("NEU718", "apiVersion", message, "kubectl refuses the object: correct it.", group)
-        return
-    if kind in kinds or kind.removesuffix("List") in kinds:
-        return
     elsewhere = _ELSEWHERE.get(kind, "")
+    if not kind or len(kind) > 64:
+        return ()
+    if kinds is None:
+        if "." in group or not elsewhere or kind in _OF_OTHERS:
+            return ()
+        return _does_not_exist("apiVersion", f"the group {quoted(group)}", f"apiVersion: {elsewhere}", group)
+    if kind in kinds:
+        if group not in _ONE_VERSION or api_version == elsewhere or kind in _OF_OTHERS:
+            return ()
+        what = f"a kind {quoted(kind)} in {short(api_version)}"
+        return _does_not_exist("apiVersion", what, f"apiVersion: {elsewhere}", api_version)
+    if kind.removesuffix("List") in kinds or (not group and api_version != "v1"):
+        return ()
     meant = "" if elsewhere else _close(kind, kinds) or _close(kind, _ELSEWHERE)
     if not elsewhere and not meant:
-        return
-    here = _ELSEWHERE.get(meant, "")
+        return ()
     wanted = f"apiVersion: {elsewhere}" if elsewhere else f"kind: {meant}"
     if meant and meant not in kinds:
-        wanted += f" of apiVersion: {here}"
-    message = f"no API server has a kind {quoted(kind)} in {short(api_version)}. Did you mean {wanted}?"
-    path = "apiVersion" if elsewhere else "kind"
-    yield Finding("NEU718", path, message, "kubectl refuses the object: correct it.", kind)
+        wanted += f" of apiVersion: {_ELSEWHERE[meant]}"
+    what = f"a kind {quoted(kind)} in {short(api_version)}"
+    return _does_not_exist("apiVersion" if elsewhere else "kind", what, wanted, kind)
+
+
+def _does_not_exist(path: str, what: str, meant: str, value: str) -> tuple[Finding]:
+    message = f"no API server has {what}. Did you mean {meant}?"
+    return (Finding("NEU718", path, message, "kubectl refuses the object: correct it.", value),)
+
+
+def _unnamed(data: dict[str, object], version: str, kind: str) -> tuple[Finding, ...]:
+    """NEU718 for an object of Kubernetes without apiVersion or kind. Files of other programs may have one of them."""
+    meant = _ELSEWHERE.get(kind, "") if kind not in _OF_OTHERS else ""
+    lacks, has = ("kind", f"apiVersion {quoted(version)}") if version else ("apiVersion", f"kind {quoted(kind)}")
+    if not (version or kind) or not (meant or ("metadata" in data and any(find_pods(data)))):
+        return ()
+    message = f"an object with {has} has no {lacks}."
+    fix = f"kubectl refuses the object: write apiVersion: {meant}." if meant else "kubectl refuses the object: add it."
+    return (Finding("NEU718", lacks, message, fix),)
 
 
 def _close(word: str, known: Iterable[str]) -> str:

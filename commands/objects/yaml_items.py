@@ -28,7 +28,7 @@ _QUOTES: Final = ("'", '"')
 _LONGEST: Final = 16 * 1024
 """Characters of a text that is compared."""
 _LONGEST_WORD: Final = len("false")
-_MOST: Final = 4096
+_MOST: Final = 1024
 """Results that are kept."""
 _Path: TypeAlias = tuple[str | int, ...]
 

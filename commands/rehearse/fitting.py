@@ -10,12 +10,12 @@ from typing import Final
 
 import orjson
 
+from commands.present import listed
 from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Form, Maker, PlayedPod, Reason
 from commands.rehearse.play import RehearsalScene
 from commands.rehearse.played_nodes import PLUGIN, PlayedNode, PlayedNodes
 from commands.report.inventory import Found, Root
-from commands.status.lines import listed
 from conversion.objects import pods as pod_views
 from neuron import names
 from neuron.api.nodes import REQUIRED

@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from checks.claims.device_index import SelectorError
 from cluster.store import Store
-from commands.cluster.reader import Object
+from commands.cluster.reader import ENDED, Object
 from commands.devices.allocator_inputs import (
     Hardware,
-    PodClaim,
-    Selects,
-    UnknownClassError,
     catalogue_hardware,
-    read_demand,
     result_of,
 )
 from commands.devices.cluster_devices import ClusterDevices
-from commands.explain.quotas import devices_by_class
+from commands.explain.claim_objects import devices_by_class
+from commands.present import listed
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
 from commands.rehearse.played_nodes import (
@@ -42,17 +38,13 @@ from commands.rehearse.played_nodes import (
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
-from commands.report.places import Places, PodNeed
-from commands.report.plan import QUOTA, namespace_order
-from commands.status.lines import listed
+from commands.report.plan import QUOTA, Places, namespace_order
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of
 from conversion.claims.containers import basic_requests, scheduled
 from conversion.objects import pods as pod_views
 from neuron import names
-from neuron.allocator.search import AllocatorClaim
 from neuron.api.claim_reader import claim_spec
-from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings, text
 from neuron.api.nodes import Node
 from neuron.api.stored_claims import StoredClaim
@@ -72,7 +64,6 @@ GROUP_LABELS: Final = (
     "node.kubernetes.io/instancegroup",
 )
 """Labels of node groups, the first that a node has."""
-_ENDED: Final = ("Succeeded", "Failed")
 _LWS: Final = "leaderworkerset.sigs.k8s.io/name"
 _LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _REVISIONS: Final = (
@@ -171,8 +162,6 @@ class Gathering:
         self._with_pods: set[str] = set()
         self._loads: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._forms: dict[object, Form] = {}
-        self._claims: dict[PodNeed, AllocatorClaim | None] = {}
-        self._selects = Selects()
         self._unjudged: Counter[str] = Counter()
         self._models: dict[str, DeviceModel | None] = {}
         self._catalogue = dict(catalogue_hardware(cluster.catalogue))
@@ -214,14 +203,14 @@ class Gathering:
         metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
         if not holds and not pod_views.may_concern_us(found.raw):
             self._count(item)
-            if not spec.get("nodeName") and status.get("phase") not in _ENDED:
+            if not spec.get("nodeName") and status.get("phase") not in ENDED:
                 self._note_claims(found)
             return
         if not status and not spec.get("nodeName"):
             manifest = self._inventory.take(found)
             self._roots += [manifest] if manifest is not None else []
             return
-        if status.get("phase") in _ENDED:
+        if status.get("phase") in ENDED:
             return
         kind = self._kind_of(found, metadata, spec)
         if kind is None:
@@ -254,7 +243,7 @@ class Gathering:
         """Count what a pod requests that is no part of the rehearsal."""
         spec = mapping(item.get("spec"))
         node = text(spec.get("nodeName"))
-        if node and mapping(item.get("status")).get("phase") not in _ENDED:
+        if node and mapping(item.get("status")).get("phase") not in ENDED:
             self._loads[node].update(with_scores(amounts_of(basic_requests(spec))))
 
     def _note_claims(self, found: Found) -> None:
@@ -322,7 +311,7 @@ class Gathering:
         selection = {"spec": {key: spec[key] for key in _SELECTION if spec.get(key)}}
         amounts = with_scores(amounts_of(basic_requests(spec)))
         devices = sum(len(each.ours) for each in holders)
-        demand = self._demand([claim_spec(each.spec) for each in holders])
+        demand = self._places.joined(claim_spec(each.spec) for each in holders)
         claims = None if demand is None else Form(selection, {}, demand, amounts, devices)
         return PodKind(ref, Form(selection, {}, None, amounts, devices), claims=claims, decided=True)
 
@@ -400,12 +389,8 @@ class Gathering:
 
     def _claim_form(self, group: TemplatePods, plugin: Form) -> Form | None:
         need = group.need
-        if need is None:
-            return None
-        if need not in self._claims:
-            self._claims[need] = self._demand(need.claims)
-        claim = self._claims[need]
-        if claim is None:
+        claim = None if need is None else self._places.claim(need)
+        if need is None or claim is None:
             return None
         key = need, plugin
         if key not in self._forms:
@@ -413,18 +398,6 @@ class Gathering:
             devices = group.after.devices if group.after is not None else plugin.devices
             self._forms[key] = Form(need.pod, {}, claim, plugin.amounts, devices, charge)
         return self._forms[key]
-
-    def _demand(self, specs: Sequence[ClaimSpec]) -> AllocatorClaim | None:
-        """All claims of a pod as one; None if a selector cannot be evaluated."""
-        wanted = [PodClaim(str(number), spec) for number, spec in enumerate(specs)]
-        try:
-            try:
-                return read_demand(wanted, self._store.device_classes(), self._selects).claim
-            except UnknownClassError:
-                # The DeviceClass comes with the driver.
-                return read_demand(wanted, None, self._selects).claim
-        except SelectorError:
-            return None
 
     # --- nodes --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from commands.cluster.reader import Object
-from commands.report.model import NO_DEVICES, Devices, Reference, Topic
+from commands.report.model import NO_DEVICES, Devices, Heading, Reference, Topic
 from neuron.allocator.search import AllocatorClaim, AllocatorResult
 from neuron.findings import Finding
 from runtime.text import counted
@@ -344,12 +344,10 @@ class AssumedPool(Struct, frozen=True, rename="camel"):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rehearsal:
+class Rehearsal(Heading):
     """A whole rehearsal.
 
     Attributes:
-        origin: files, or the address of the API server.
-        made: time, RFC 3339.
         start: figures before the first step.
         pods: all pods; steps have their numbers.
         best: the order that costs least of those that were tried, or the one that was given.
@@ -364,9 +362,6 @@ class Rehearsal:
         assumed: pools with another number of nodes than they have.
     """
 
-    origin: str
-    made: str
-    version: str
     groups: tuple[Group, ...]
     pods: Sequence[PlayedPod]
     start: DeviceFigures

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import structs
 from pydantic import ValidationError
 
+from commands.present import listed
 from commands.rehearse.model import (
     DeviceFigures,
     Form,
@@ -28,7 +29,6 @@ from commands.rehearse.model import (
 )
 from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
 from commands.report.model import Devices
-from commands.status.lines import listed
 from neuron.api.fields import mapping
 from policies.judging.matching import selects
 from policies.schema.base import LabelSelector

@@ -18,6 +18,7 @@ from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot, gather, stored
 from commands.explain.reads import store_of
 from commands.objects.manifest_files import ReadProblem
+from commands.present import listed
 from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy
 from commands.rehearse.model import AssumedPool
 from commands.rehearse.play import POD_DISRUPTION_BUDGET
@@ -26,7 +27,6 @@ from commands.report.cluster_inputs import ClusterInputs, read_surroundings
 from commands.report.file_inputs import FileInputs
 from commands.report.inventory import Found
 from commands.status import kueue
-from commands.status.lines import listed
 from conversion.claims.candidates import NodeSelection
 from conversion.claims.pools import NeuronPools, PodNeeds, Supply, is_of_one_node
 from conversion.objects.pods import may_concern_us, mentions

@@ -14,8 +14,7 @@ from typing import Final
 from commands.rehearse.gather import Gathering
 from commands.rehearse.model import Cost, Group, Play, PlayedPod, Rehearsal, Spares
 from commands.rehearse.play import Player, RehearsalScene
-from commands.report.build import Heading
-from commands.report.model import NO_DEVICES, Devices, Fate, Reference, topics
+from commands.report.model import NO_DEVICES, Devices, Fate, Heading, Reference, topics
 from runtime.text import counted
 
 MOST_SHOTS: Final = 20_000

@@ -5,12 +5,10 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 | step | module |
 |---|---|
 | objects to workloads: owners, pods, nodes | `inventory` |
-| objects from files, and from a cluster | `file_inputs`, `cluster_inputs` |
+| objects from files, and from a cluster with what the webhook logged in shadow mode | `file_inputs`, `cluster_inputs` |
 | one workload to an assessment; pure | `assess` |
-| existing objects against policies; pure | `audit` |
-| all assessments to an order of migration, and which nodes take the pods; pure | `plan`, `places` |
-| all of it, object by object; pure | `build` |
-| what the webhook logged in shadow mode | `webhook_records` |
-| text, Markdown, HTML, JSON, SARIF | `render`, `render_*` |
+| all assessments to an order of migration, and which nodes take the pods; pure | `plan` |
+| all of it, object by object, and existing objects against policies; pure | `build` |
+| sentences and tables; text, Markdown, HTML, SARIF; JSON | `tables`, `render`, `render_json` |
 | PolicyReport objects | `publish` |
 """

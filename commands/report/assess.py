@@ -13,6 +13,7 @@ import orjson
 from cluster.store import Store
 from commands.objects.decider import Decider
 from commands.objects.manifests import Manifest, manifests_of
+from commands.present import listed
 from commands.report.inventory import Root
 from commands.report.model import (
     Cause,
@@ -20,13 +21,13 @@ from commands.report.model import (
     Fate,
     NeuronNodes,
     Obstacle,
+    PodNeed,
     PodsNow,
     Reference,
     TemplatePods,
     Workload,
 )
-from commands.report.places import Fit, Places, PodNeed
-from commands.status.lines import listed
+from commands.report.plan import Fit, Places
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode
@@ -117,7 +118,6 @@ class Assessor:
         self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
         self._decider = Decider(self._options, view, policies, past_shadow=past_shadow, counted_classes=counted_classes)
         self._amounts: dict[str, Devices] = {}
-        self._types_of: dict[int, tuple[Decision, tuple[str, ...]]] = {}
 
     def assess(self, root: Root, now: PodsNow | None = None) -> Assessment | None:
         """The assessment; None for an object whose pods do not request plugin resources.
@@ -145,7 +145,7 @@ class Assessor:
             judged.append(part)
             found += self._obstacles(manifest.namespace, part)
             groups.append(self._group(root, manifest, part, demand, now))
-        if not groups and not found:
+        if not groups and not found and not any(each.code == "NEU129" for each in decided.form):
             return None
         found += (_obstacle(each) for each in (*decided.form, *decided.own) if each.severity is not Severity.NOTE)
         fate, why = _fate(judged)
@@ -185,7 +185,7 @@ class Assessor:
             after = sum((self._held(each) for each in decision.templates), Devices())
         need = self._need(manifest.namespace, part)
         return TemplatePods(
-            part.place.field_path(""), count, _before(demand), after, templates, self._types(decision), need
+            part.place.field_path(""), count, _before(demand), after, templates, _types_in(decision), need
         )
 
     def _need(self, namespace: str, part: Part) -> PodNeed | None:
@@ -217,16 +217,6 @@ class Assessor:
             self._equal_needs[key] = PodNeed({"spec": selection}, claims)
         return self._equal_needs[key]
 
-    def _types(self, decision: Decision) -> tuple[str, ...]:
-        """`_types_in` of the decision's patch, for equal patches once."""
-        if not decision.patch:
-            return ()
-        key = id(decision)
-        known = self._types_of.get(key)
-        if known is None or known[0] is not decision:
-            known = self._types_of[key] = (decision, _types_in(decision))
-        return known[1]
-
     def _held(self, template: Template) -> Devices:
         """What the claim of a template holds. A share of a device is counted in cores."""
         if template.name not in self._amounts:
@@ -248,7 +238,8 @@ def _manifest(root: Root) -> Manifest:
     if root.running and isinstance(data.get("spec"), dict):
         # A scheduler has set it: the next pod of this kind is scheduled, and converted, again.
         data["spec"].pop("nodeName", None)
-    return dataclasses.replace(next(manifests_of(data)), form=found.form)
+    made = next(manifests_of(data))
+    return dataclasses.replace(made, form=found.form or made.form)
 
 
 def _reference(root: Root, manifest: Manifest) -> Reference:
@@ -281,6 +272,8 @@ def _classes(spec: object) -> Iterator[str]:
 
 def _types_in(decision: Decision) -> tuple[str, ...]:
     """Instance types to which conversion restricts the pod; empty if it adds no restriction."""
+    if not decision.patch:
+        return ()
     text = orjson.dumps([operation.get("value") for operation in decision.patch])
     if names.LABEL_INSTANCE_TYPE.encode() not in text:
         return ()

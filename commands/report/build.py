@@ -1,41 +1,46 @@
 """Makes a report from objects: inventory, assessments, audit, plan. Pure; the caller reads the objects."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from cluster.store import Store
+from commands.objects.file_policies import FilePolicies
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
+from commands.present import listed
 from commands.report import plan
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Root
-from commands.report.model import Audit, Fate, NeuronNodes, PodsNow, Reference, Report, Shadowed, Workload
-from commands.report.places import Places
-from commands.report.webhook_records import by_workload
-from commands.status.lines import listed
+from commands.report.model import (
+    LOG,
+    Audit,
+    AuditViolation,
+    Cause,
+    Fate,
+    Heading,
+    NeuronNodes,
+    Obstacle,
+    PodsNow,
+    Reference,
+    Report,
+    Shadowed,
+    Workload,
+    most_pods_first,
+)
+from commands.report.plan import Places
 from conversion.asks.conversion_context import ConversionOptions
+from conversion.decide import located
+from neuron.findings import Finding
+from policies.judging.verdicts import PolicyOutcome, Verdict, objections
+from policies.patching.json_patch import patched
+from runtime.text import named
 
 if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
     from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
-    from commands.report.audit import Auditor
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heading:
-    """Where a report comes from.
-
-    Attributes:
-        origin: the files, or the address of the API server.
-        made: the time, RFC 3339.
-        version: of this program.
-    """
-
-    origin: str
-    made: str
-    version: str
 
 
 class ReportBuilder:
@@ -58,9 +63,7 @@ class ReportBuilder:
         self._assessor = Assessor(options, view, policies, self._neuron_nodes, self._places, counted_classes)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:
-            from commands.report import audit
-
-            self._auditor = audit.Auditor(policies, view)
+            self._auditor = Auditor(policies, view)
         self._workloads: list[Workload] = []
         self._unreadable: list[str] = []
         self.notes: list[str] = []
@@ -123,7 +126,7 @@ class ReportBuilder:
             steps,
             self._neuron_nodes and _with_idle(self._neuron_nodes, on_nodes),
             audit,
-            by_workload(shadowed, workloads),
+            _by_workload(shadowed, workloads),
             tuple(self.notes),
             (*self.problems, *self._unread()),
             self._inventory.finished,
@@ -180,3 +183,105 @@ def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:
 
 def _publishes(node: "NodeMap") -> bool:
     return node.whole is not None or any(device.offered for device in node.devices)
+
+
+def _by_workload(found: Sequence[Shadowed], workloads: Iterable[Workload]) -> tuple[Shadowed, ...]:
+    """The same by workload: names of pods begin with the name of their controller."""
+    names: dict[tuple[str, str], str] = {}
+    for each in workloads:
+        names[each.ref.namespace, each.ref.name] = f"{named(each.ref.kind)} {named(each.ref.name)}"
+    sums: Counter[tuple[str, str, str, tuple[str, ...], str, str]] = Counter()
+    for one in found:
+        shown = named(one.name) if one.source == LOG else one.name
+        parts = one.name.rstrip("-").split("-")
+        heads = ("-".join(parts[:end]) for end in range(len(parts), 0, -1))
+        name = next((names[one.namespace, head] for head in heads if (one.namespace, head) in names), shown)
+        sums[one.namespace, name, one.outcome, one.codes, one.source, one.note] += one.pods
+    return most_pods_first(
+        Shadowed(namespace, name, outcome, codes, count, source, note)
+        for (namespace, name, outcome, codes, source, note), count in sums.items()
+    )
+
+
+# --- existing objects, judged by the policies for validation, as on CREATE --------------------------------------------
+
+# A workload is judged itself, and through the pods that it would create, converted. The words for results are those of
+# PolicyReports: `fail` is a violation that a policy denies or audits, `warn` one that it only warns of, `error` a
+# policy that cannot be evaluated, `skip` an exception that admits the object.
+
+
+_ACTIONS: Final = {PolicyOutcome.DENY: "Deny", PolicyOutcome.WARN: "Warn", PolicyOutcome.AUDIT: "Audit"}
+_PASSED: Final = (PolicyOutcome.ALLOW,)
+
+
+class Auditor:
+    """Collects the results of one report."""
+
+    def __init__(self, policies: "FilePolicies", view: Store) -> None:
+        self._policies = policies
+        self._view = view
+        self._objects = 0
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._violations: list[AuditViolation] = []
+
+    def workload(self, assessment: Assessment) -> list[Obstacle]:
+        """Judge a workload and its pods; returns what would deny them."""
+        manifest, ref = assessment.manifest, assessment.workload.ref
+        denied: list[Obstacle] = []
+        matched = False
+        for each in assessment.judged:
+            pod = patched(each.place.template, each.decision.patch)
+            verdicts = self._policies.pod_verdicts(manifest, pod, each.decision, self._view)
+            path = each.place.field_path("")
+            matched = self._note(ref, path, verdicts) or matched
+            denied += (_obstacle(located(each.place, finding)) for finding in _denials(verdicts))
+        if (manifest.group, manifest.kind) != ("", "Pod"):
+            verdicts = self._policies.object_verdicts(manifest, self._view)
+            matched = self._note(ref, "", verdicts) or matched
+            denied += map(_obstacle, _denials(verdicts))
+        self._objects += matched
+        return denied
+
+    def object(self, ref: Reference, manifest: Manifest) -> None:
+        """Judge an object that is no workload, such as a ResourceClaimTemplate."""
+        self._objects += self._note(ref, "", self._policies.object_verdicts(manifest, self._view))
+
+    def result(self, unread: tuple[str, ...] = ()) -> Audit:
+        """The results so far. `unread`: resources that could not be read."""
+        return Audit(self._policies.validating, self._objects, dict(self._counts), tuple(self._violations), unread)
+
+    def _note(self, ref: Reference, path: str, verdicts: tuple[Verdict, ...]) -> bool:
+        matched = False
+        for verdict in verdicts:
+            if verdict.outcome is PolicyOutcome.NO_MATCH:
+                continue
+            matched = True
+            if verdict.outcome in _PASSED:
+                self._counts[ref.namespace, "pass"] += 1
+                continue
+            for violation in _violations(ref, path, verdict):
+                self._counts[ref.namespace, violation.result] += 1
+                self._violations.append(violation)
+        return matched
+
+
+def _violations(ref: Reference, path: str, verdict: Verdict) -> Iterator[AuditViolation]:
+    rule, exemption = verdict.rule, verdict.exemption
+    if verdict.outcome is PolicyOutcome.EXCEPT:
+        who = f"'{exemption.name}' of {exemption.owner}" if exemption else ""
+        message = f"exception {who} admits it".replace("  ", " ")
+        yield AuditViolation(ref, path, rule.name, rule.severity, "skip", message)
+        return
+    action = _ACTIONS[verdict.outcome]
+    for each in verdict.violations:
+        result = "error" if each.failed else "warn" if action == "Warn" else "fail"
+        yield AuditViolation(ref, path, rule.name, rule.severity, result, each.message, action)
+
+
+def _denials(verdicts: Iterable[Verdict]) -> Iterator[Finding]:
+    """The first finding of each policy that denies."""
+    return (objections(verdict)[0] for verdict in verdicts if verdict.outcome is PolicyOutcome.DENY)
+
+
+def _obstacle(finding: Finding) -> Obstacle:
+    return Obstacle(Cause.POLICY, finding, blocks=True)

@@ -1,18 +1,24 @@
 """Reads the objects of a report from a cluster, page by page: at most one page is in memory."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
+
+from cluster.kinds.replicas import LABELS
 from cluster.resources import (
     DEVICE_CLASSES,
+    EVENTS,
+    POD_LOGS,
     POD_TEMPLATES,
     PODS,
     REPLICATION_CONTROLLERS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from commands.cluster.reader import ClusterReader, Kind, Seen, ServedKind, Unseen, unseen
+from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Object, Seen, ServedKind, Unseen, items, unseen, whole
 from commands.cluster.store import read_store
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
 from commands.objects.file_store import FileStore
@@ -20,11 +26,16 @@ from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
+from commands.report.model import Shadowed, most_pods_first
 from commands.status import kueue
-from conversion.objects.kinds import KINDS, holds_claims
+from conversion.objects.kinds import holds_claims
 from neuron.api.fields import mapping, mappings
+from neuron.codes import CODES
+from neuron.findings import known_codes
+from neuron.names import EVENT_CONTROLLER, EVENT_REASON
 from runtime.answers import identity
 from runtime.api_server import ApiAnswerError, ApiServerError, Resource, loaded_object
+from runtime.text import named
 
 _CORE: Final = {
     ("", "Pod"): PODS,
@@ -169,5 +180,112 @@ def _is_generated(claim: Mapping[str, object]) -> bool:
 
 def _ordered(kinds: Mapping[Kind, ServedKind]) -> Iterable[tuple[Kind, ServedKind]]:
     """The known kinds; those that others often own last, and pods after all others."""
-    known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind) and KINDS[kind].served]
+    known = [(kind, served) for kind, served in kinds.items() if holds_claims(*kind)]
     return sorted(known, key=lambda each: (each[0] == ("", "Pod"), each[0] in CONTROLLED, each[0]))
+
+
+# --- the webhook's own records: the logs of its replicas, and its Events ----------------------------------------------
+
+
+_SHADOWED: Final = "shadowed"
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """The fields of a line of the decision log that are read."""
+
+    event: str = ""
+    decision: str = ""
+    reason: str = ""
+    kind: str = ""
+    dry_run: bool = False
+    findings: tuple[str, ...] = ()
+    namespace: str = ""
+    name: str = ""
+    generateName: str = ""  # noqa: N815 - the log's spelling
+
+
+_decode: Final = msgspec.json.Decoder(_Line).decode
+
+
+def of_log(lines: Iterable[bytes]) -> tuple[Shadowed, ...]:
+    """Pods that the webhook saw in shadow mode, by name and outcome. Other lines are ignored."""
+    found: Counter[tuple[str, str, str, tuple[str, ...]]] = Counter()
+    for line in lines:
+        if b'"shadowed"' not in line:
+            continue
+        try:
+            read = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if (read.event, read.decision, read.dry_run) == ("decision", _SHADOWED, False):
+            codes = tuple(sorted((set(read.findings) & CODES.keys()) - {"NEU208"}))
+            found[read.namespace, read.generateName or read.name, read.reason, codes] += 1
+    return most_pods_first(Shadowed(*key, count) for key, count in found.items())
+
+
+def of_events(items: Iterable[Mapping[str, object]]) -> tuple[Shadowed, ...]:
+    """Refusals by the webhook's Events (`events.k8s.io/v1`)."""
+    found = []
+    for item in items:
+        regarding, series = mapping(item.get("regarding")), mapping(item.get("series"))
+        note = str(item.get("note") or "")
+        codes = tuple(known_codes(note))
+        namespace = str(mapping(item.get("metadata")).get("namespace") or "")
+        about = f"{named(regarding.get('kind') or '')} {named(regarding.get('name') or '')}"
+        source = f"Event {named(mapping(item.get('metadata')).get('name') or '')}"
+        count = series.get("count")
+        found.append(Shadowed(namespace, about, "denied", codes, count if isinstance(count, int) else 1, source, note))
+    return most_pods_first(found)
+
+
+T = TypeVar("T")
+
+_CONTAINER: Final = "webhook"
+_LINES: Final = 20_000
+"""Log lines that are read of each replica: about 6 MiB."""
+_MOST_REPLICAS: Final = 16
+
+
+async def read_records(
+    reader: ClusterReader, webhook_namespace: str, namespace: str, notes: list[str]
+) -> tuple[Shadowed, ...]:
+    """What the webhook reported about pods.
+
+    Args:
+        webhook_namespace: where the webhook runs.
+        namespace: only pods of this one; empty: all.
+        notes: receives what cannot be read.
+    """
+    found = [*await _logged(reader, webhook_namespace, notes), *await _events(reader, namespace, notes)]
+    return tuple(each for each in found if not namespace or each.namespace == namespace)
+
+
+async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
+    selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
+    pods = await reader.list(PODS, webhook_namespace, keep=_name_of, labelSelector=selector)
+    lines: list[bytes] = []
+    for name in _known(pods, notes)[:_MOST_REPLICAS]:
+        path = f"{PODS.path(webhook_namespace, name)}/log"
+        query = {"container": _CONTAINER, "tailLines": str(_LINES)}
+        try:
+            log = await reader.server.request("GET", path, timeout=TIMEOUT, query=query, accept="*/*")
+        except ApiServerError as error:
+            notes.append(f"shadow mode: {unseen(error, POD_LOGS, 'get', webhook_namespace)}")
+        else:
+            lines += log.splitlines()
+    return of_log(lines)
+
+
+async def _events(reader: ClusterReader, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
+    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
+    return of_events(_known(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes))
+
+
+def _name_of(item: Object) -> str:
+    return str(item["metadata"]["name"])
+
+
+def _known(seen: Seen[T], notes: list[str]) -> tuple[T, ...]:
+    if isinstance(seen, Unseen):
+        notes.append(f"records of the webhook: {seen}")
+    return items(seen)

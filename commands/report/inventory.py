@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from commands.cluster.reader import ENDED
 from commands.report.model import PodsNow
 from conversion.objects import pods
 from neuron import names
@@ -21,7 +22,6 @@ from runtime.answers import identity
 
 _LONGEST_CHAIN: Final = 8
 """Owners above each other: Pod, Job, JobSet, TrainJob and a few of an operator."""
-_FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _FINISHED_CONDITIONS: Final = ("Complete", "Failed")
 _NODE: Final = "Node"
 _POD: Final = ("", "Pod")
@@ -247,7 +247,7 @@ class Inventory:
         if status is None:
             return False
         if kind == _POD:
-            return status.phase in _FINISHED_PHASES
+            return status.phase in ENDED
         return kind == ("batch", "Job") and any(
             each.type in _FINISHED_CONDITIONS and each.status == "True" for each in status.conditions or ()
         )

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from commands.cluster.reader import Object
 from commands.objects.manifest_files import ReadProblem
-from commands.report.places import PodNeed
+from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, Severity
 from runtime.text import counted, named
 
@@ -128,6 +129,19 @@ class PodsNow:
     plugin: int = 0
     converted: int = 0
     pending: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PodNeed:
+    """What the pods of equal templates need of a node. Compared by identity.
+
+    Attributes:
+        pod: with the node selection and the tolerations only.
+        claims: the specs of its claims.
+    """
+
+    pod: Object
+    claims: tuple[ClaimSpec, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -337,14 +351,34 @@ class Shadowed:
     note: str = ""
 
 
+_MOST_SHADOWED: Final = 1000
+"""Entries of a report; those with the most pods are kept."""
+
+
+def most_pods_first(found: Iterable[Shadowed]) -> tuple[Shadowed, ...]:
+    return tuple(sorted(found, key=lambda each: (-each.pods, each.namespace, each.name, each.outcome))[:_MOST_SHADOWED])
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """A whole report.
+class Heading:
+    """Where a report comes from.
 
     Attributes:
         origin: the files, or the address of the API server.
         made: the time, RFC 3339.
         version: of this program.
+    """
+
+    origin: str
+    made: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report(Heading):
+    """A whole report.
+
+    Attributes:
         workloads: in the order of the plan: by namespace, kind and name.
         neuron_nodes: the cluster's nodes; None without a cluster.
         audit: of existing objects; None without policies.
@@ -354,9 +388,6 @@ class Report:
         finished: Jobs and pods that have ended, which are left out.
     """
 
-    origin: str
-    made: str
-    version: str
     workloads: tuple[Workload, ...]
     steps: tuple[MigrationStep, ...]
     neuron_nodes: NeuronNodes | None = None

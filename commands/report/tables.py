@@ -1,14 +1,26 @@
 """The tables of a report, shared by text, Markdown and HTML: the same rows in every format."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from commands.report.model import Audit, Devices, Fate, MigrationStep, Report, Shadowed, Topic, Workload, total
-from commands.status.lines import listed
+from commands.present import NOTHING, Table, finding_fields, listed
+from commands.report.model import (
+    Audit,
+    Devices,
+    Fate,
+    MigrationStep,
+    NeuronNodes,
+    Report,
+    Shadowed,
+    Topic,
+    Workload,
+    total,
+)
 from neuron.codes import CODES
+from runtime.console import json_text
 from runtime.text import cited, counted, named
 
-NOTHING: Final = "-"
 FATES: Final = {
     Fate.CONVERTS: "converts",
     Fate.REFUSED: "is refused",
@@ -23,15 +35,6 @@ MANY: Final = {
     Fate.CONVERTED: "are converted already",
     Fate.UNKNOWN: "are of an unknown kind",
 }
-
-
-class Table(NamedTuple):
-    """A table with a caption. `numbers`: columns with numbers, which are aligned right."""
-
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[int] = frozenset()
 
 
 def summary(report: Report) -> list[str]:
@@ -209,3 +212,153 @@ def audit_line(found: Audit) -> str:
     counts = ", ".join(f"{found.count(result)} {result}" for result in ("pass", "fail", "warn", "error", "skip"))
     policies = counted(len(found.policies), "policy", "policies")
     return f"{counted(found.objects, 'object')} judged by {policies}: {counts}."
+
+
+# --- the same as JSON for programs: field names are stable ------------------------------------------------------------
+
+
+def as_json(report: Report) -> str:
+    return json_text(document(report), plain)
+
+
+def document(report: Report) -> dict[str, object]:
+    """The report as data; `plain` makes the parts of which there may be thousands."""
+    fates = report.fates
+    return {
+        # First, so that a reader of the beginning sees that the report is not complete.
+        "problems": [dataclasses.asdict(each) for each in report.problems],
+        "origin": report.origin,
+        "made": report.made,
+        "version": report.version,
+        "summary": {
+            "workloads": len(report.workloads),
+            "fates": {fate.value: count for fate, count in sorted(fates.items())},
+            "blocked": report.blocked,
+            "before": _devices(report.before),
+            "after": _devices(report.after),
+            "finished": report.finished,
+        },
+        "nodes": _neuron_nodes(report.neuron_nodes),
+        "steps": [_step(each) for each in report.steps],
+        "workloads": report.workloads,
+        "shadow": [
+            {
+                "namespace": each.namespace,
+                "pods": each.name,
+                "outcome": each.outcome,
+                "count": each.pods,
+                "codes": each.codes,
+                "source": each.source,
+                "quoted": each.note,
+            }
+            for each in report.shadowed
+        ],
+        "audit": _audit(report.audit),
+        "notes": report.notes,
+    }
+
+
+def _devices(devices: Devices | None) -> dict[str, int] | None:
+    return None if devices is None else {"devices": devices.devices, "cores": devices.cores}
+
+
+def _neuron_nodes(neuron_nodes: NeuronNodes | None) -> dict[str, object] | None:
+    if neuron_nodes is None:
+        return None
+    return {
+        "plugin": dict(neuron_nodes.plugin),
+        "driver": dict(neuron_nodes.driver),
+        "freeDevices": sum(neuron_nodes.free.values()),
+        "freeByType": neuron_nodes.free,
+        "idle": neuron_nodes.idle,
+        "mixed": neuron_nodes.mixed,
+    }
+
+
+def _step(step: MigrationStep) -> dict[str, object]:
+    return {
+        "namespace": step.namespace,
+        "ready": step.ready,
+        "workloads": step.workloads,
+        "pods": step.pods,
+        "blocked": step.blocked,
+        "staying": step.staying,
+        "before": _devices(step.before),
+        "after": _devices(step.after),
+        "freeBefore": None if step.free is None else sum(step.free.values()),
+        "freeBeforeByType": step.free,
+        "needsByType": step.needs,
+        "short": step.short,
+        "freesNodes": step.nodes,
+        "freesDevices": step.freed,
+        "note": step.note,
+    }
+
+
+def plain(workload: Workload) -> dict[str, object]:
+    """A workload as plain data."""
+    ref, now = workload.ref, workload.now
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "namespace": ref.namespace,
+        "name": ref.name,
+        "file": ref.source,
+        "line": ref.line,
+        "fate": workload.fate.value,
+        "why": workload.why,
+        "mode": workload.mode,
+        "blocked": workload.blocked,
+        "pods": workload.pods,
+        "podsNow": None
+        if now is None
+        else {"plugin": now.plugin, "converted": now.converted, "withoutNode": now.pending},
+        "before": _devices(workload.before),
+        "after": _devices(workload.after),
+        "podTemplates": [
+            {
+                "path": group.path,
+                "pods": group.pods,
+                "before": _devices(group.before),
+                "after": _devices(group.after),
+                "resourceClaimTemplates": group.templates,
+                "instanceTypes": group.types,
+            }
+            for group in workload.groups
+        ],
+        "obstacles": [
+            {
+                "cause": each.cause.value,
+                "blocks": each.blocks,
+                **finding_fields(each.finding),
+                "value": each.finding.value,
+            }
+            for each in workload.obstacles
+        ],
+    }
+
+
+def _audit(audit: Audit | None) -> dict[str, object] | None:
+    if audit is None:
+        return None
+    return {
+        "policies": audit.policies,
+        "objects": audit.objects,
+        "summary": {result: audit.count(result) for result in ("pass", "fail", "warn", "error", "skip")},
+        "results": [
+            {
+                "apiVersion": each.ref.api_version,
+                "kind": each.ref.kind,
+                "namespace": each.ref.namespace,
+                "name": each.ref.name,
+                "path": each.path,
+                "policy": each.policy,
+                "result": each.result,
+                "severity": each.severity,
+                "action": each.action,
+                "message": each.message,
+            }
+            for each in audit.violations
+        ],
+        "notJudged": audit.unread,
+    }

@@ -84,12 +84,14 @@ class Settings:
         policies: policies that steer conversion, or None.
         namespace: of objects that set none.
         texts: whether texts are changed; without it, only data.
+        strict: whether objects that are left with Neuron limits are looked for, in all of their fields.
     """
 
     options: ConversionOptions
     policies: "FilePolicies | None" = None
     namespace: str = DEFAULT_NAMESPACE
     texts: bool = True
+    strict: bool = False
 
 
 class Converter:
@@ -100,7 +102,7 @@ class Converter:
 
     Attributes:
         notices: messages about the documents that were converted; the caller may empty it.
-        left: objects that still have Neuron limits, without the refused ones.
+        left: objects that still have Neuron limits, without the refused ones; empty unless the settings are strict.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -175,9 +177,8 @@ class Converter:
                 _apply(wanted, manifest, patches)
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
-            if not manifest.wraps:
-                still = Reporter(source, document, manifest, left)
-                _report_left(still, _part(wanted, manifest.path), decided)
+            if self._settings.strict and not manifest.wraps and _is_left(_part(wanted, manifest.path), decided):
+                Reporter(source, document, manifest, left).line((), "it is left with Neuron limits (--strict).")
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, tuple(left))
 
@@ -232,9 +233,8 @@ class Converter:
                 yield template.manifest(written)
 
 
-def _report_left(say: Reporter, wanted: object, decided: ObjectDecision) -> None:
-    if any(True for _ in find_pods(wanted)) or any(part.left is not None for part in decided.parts):
-        say.line((), "it is left with Neuron limits (--strict).")
+def _is_left(wanted: object, decided: ObjectDecision) -> bool:
+    return any(True for _ in find_pods(wanted)) or any(part.left is not None for part in decided.parts)
 
 
 def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:

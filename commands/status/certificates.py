@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cluster.kinds.replicas import Replica
 from commands.cluster.reader import Unseen
 from commands.cluster.rights import SECRET
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot, own_entries
 
-CHECK: Final = "certificate"
+CHECK: Final = StatusCheck("certificate")
 NEAR_END: Final = dt.timedelta(days=7)
 
 _NEW_ONE: Final = "Check the webhook's log for the reason, or put a new certificate into its Secret."
@@ -28,18 +29,18 @@ def check(snapshot: StatusSnapshot, replicas: Sequence[Replica], now: dt.datetim
     bundles = _bundles(snapshot)
     if len(set(bundles.values())) > 1:
         text = f"the caBundles of {listed(bundles)} differ: some calls fail after the next change of the certificate."
-        yield StatusLine(CHECK, CheckResult.WRONG, text, "Put the same CA into all of them.")
+        yield CHECK.wrong(text, "Put the same CA into all of them.")
     authorities: list[x509.Certificate] = []
     for entry, bundle in bundles.items():
         try:
             authorities += x509.load_pem_x509_certificates(bundle)
         except ValueError:
             text = f"the caBundle of {entry} contains no PEM certificate: every call fails."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, "Put the CA of the serving certificate there.")
+            yield CHECK.wrong(text, "Put the CA of the serving certificate there.")
     if authorities and all(each.not_valid_after_utc <= now for each in authorities):
         latest = max(each.not_valid_after_utc for each in authorities)
         text = f"every CA in the caBundles has expired, the last on {latest:%Y-%m-%d}: every call fails."
-        yield StatusLine(CHECK, CheckResult.WRONG, text, _NEW_ONE)
+        yield CHECK.wrong(text, _NEW_ONE)
     yield from _taken(bundles, replicas)
     yield from _leaf(snapshot, authorities, replicas, now)
 
@@ -63,7 +64,7 @@ def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[S
     others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
     if others and digests:
         text = f"replicas {listed(others)} use another CA bundle than the configurations, as during a rotation."
-        yield StatusLine(CHECK, CheckResult.NOTE, text)
+        yield CHECK.note(text)
 
 
 def _leaf(
@@ -75,11 +76,8 @@ def _leaf(
     elif not secret:
         if not any(each.report.serving for each in replicas):
             text = f"Secret {snapshot.namespace}/{SECRET} does not exist."
-            yield StatusLine(
-                CHECK,
-                CheckResult.WRONG,
-                text,
-                "Create it without data: `helm upgrade` does. The webhook, or cert-manager, writes it.",
+            yield CHECK.wrong(
+                text, "Create it without data: `helm upgrade` does. The webhook, or cert-manager, writes it."
             )
         else:
             yield from _reported(replicas, None, now)
@@ -89,7 +87,7 @@ def _leaf(
             leaf = x509.load_pem_x509_certificate(pem)
         except ValueError:
             text = f"tls.crt in Secret {snapshot.namespace}/{SECRET} is not a PEM certificate."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _NEW_ONE)
+            yield CHECK.wrong(text, _NEW_ONE)
         else:
             yield from _judge(snapshot, leaf, authorities, replicas, now)
 
@@ -103,16 +101,16 @@ def _judge(
 ) -> Iterator[StatusLine]:
     if authorities and not any(_vouches(each, leaf) for each in authorities):
         text = f"no CA in the caBundles signed the certificate in Secret {SECRET}: every call fails."
-        yield StatusLine(CHECK, CheckResult.WRONG, text, "Put its CA into the caBundles; see docs/certificates.md.")
+        yield CHECK.wrong(text, "Put its CA into the caBundles; see docs/certificates.md.")
     host = f"{NAME}.{snapshot.namespace}.svc"
     if host not in _hosts(leaf):
         text = f"the certificate is not valid for {host}, the name that the API server calls."
-        yield StatusLine(CHECK, CheckResult.WRONG, text, f"Create one whose subjectAltName has DNS:{host}.")
+        yield CHECK.wrong(text, f"Create one whose subjectAltName has DNS:{host}.")
     digest = leaf.fingerprint(hashes.SHA256()).hex()
     stale = [each.name for each in replicas if each.report.serving and each.report.serving != digest]
     if stale:
         text = f"replicas {listed(stale)} serve another certificate than Secret {SECRET}, as during a rotation."
-        yield StatusLine(CHECK, CheckResult.NOTE, text)
+        yield CHECK.note(text)
     yield _validity(leaf.not_valid_after_utc, now)
 
 
@@ -140,9 +138,7 @@ def _reported(replicas: Sequence[Replica], unseen: Unseen | None, now: dt.dateti
     if ends:
         yield _validity(min(ends), now)
     elif unseen is not None:
-        yield StatusLine(
-            CHECK, CheckResult.UNKNOWN, f"{unseen.why} No replica reports its certificate either.", unseen.fix
-        )
+        yield CHECK.unknown(f"{unseen.why} No replica reports its certificate either.", unseen.fix)
 
 
 def _moment(text: str) -> dt.datetime | None:
@@ -156,9 +152,7 @@ def _moment(text: str) -> dt.datetime | None:
 def _validity(end: dt.datetime, now: dt.datetime) -> StatusLine:
     day = f"{end:%Y-%m-%d %H:%M} UTC"
     if end <= now:
-        return StatusLine(
-            CHECK, CheckResult.WRONG, f"the serving certificate expired on {day}: every call fails.", _NEW_ONE
-        )
+        return CHECK.wrong(f"the serving certificate expired on {day}: every call fails.", _NEW_ONE)
     if end - now < NEAR_END:
-        return StatusLine(CHECK, CheckResult.NOTE, f"the serving certificate expires soon, on {day}.", _NEW_ONE)
-    return StatusLine(CHECK, CheckResult.WELL, f"valid until {day}.")
+        return CHECK.note(f"the serving certificate expires soon, on {day}.", _NEW_ONE)
+    return CHECK.well(f"valid until {day}.")

@@ -9,17 +9,17 @@ from typing import Final
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 from commands.cluster.reader import Object, Unseen, items
 from commands.cluster.rights import Rule
-from commands.status import admission, certificates, hooks, karpenter, kueue, nodes, replicas
+from commands.status import certificates, hooks, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
-from commands.status.lines import CheckResult, StatusLine
+from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.replicas import POLICIES
 from commands.status.snapshot import StatusSnapshot, own_entries
 from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from runtime.text import named
 
-API_SERVER: Final = "API server"
-PERMISSIONS: Final = "permissions"
+API_SERVER: Final = StatusCheck("API server")
+PERMISSIONS: Final = StatusCheck("permissions")
 
 _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 
@@ -34,7 +34,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *certificates.check(snapshot, alive, now),
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
-        *admission.check(snapshot),
+        *hooks.check_admission(snapshot),
         *replicas.check_policies(alive),
         *_check_sent(snapshot, alive),
         *_check_templates(snapshot, alive),
@@ -43,7 +43,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *nodes.check_nodes(snapshot),
         *nodes.check_conversion(snapshot),
         *kueue.check(snapshot.kueue_setup, kueue.classes_of(snapshot.templates)),
-        *karpenter.check(snapshot.karpenter, items(snapshot.deployments)),
+        *nodes.check_karpenter(snapshot.karpenter, items(snapshot.deployments)),
     )
     # Several checks may lack the same data; only the first reports it.
     first = {line.text: line for line in reversed(lines)}
@@ -52,34 +52,30 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
 
 def _api_server(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.version, Unseen):
-        yield StatusLine(API_SERVER, CheckResult.UNKNOWN, snapshot.version.why)
+        yield API_SERVER.unknown(snapshot.version.why)
     else:
         yield _kubernetes(snapshot.version)
         yield from _faults(snapshot.version)
     versions = snapshot.versions
     if isinstance(versions, Unseen):
-        yield StatusLine(API_SERVER, CheckResult.UNKNOWN, versions.why)
+        yield API_SERVER.unknown(versions.why)
     elif "v1" in versions:
-        yield StatusLine(API_SERVER, CheckResult.WELL, f"{RESOURCE_GROUP}/v1 is served.")
+        yield API_SERVER.well(f"{RESOURCE_GROUP}/v1 is served.")
     else:
         served = f"only as {', '.join(versions)}" if versions else "not at all"
         text = f"{RESOURCE_GROUP}/v1 is not served ({RESOURCE_GROUP} is served {served})."
-        yield StatusLine(
-            API_SERVER, CheckResult.WRONG, text, f"Kubernetes >= {OLDEST_KUBERNETES} serves it by default."
-        )
+        yield API_SERVER.wrong(text, f"Kubernetes >= {OLDEST_KUBERNETES} serves it by default.")
 
 
 def _kubernetes(version: str) -> StatusLine:
     match = _VERSION.match(version)
     if match is None:
-        return StatusLine(API_SERVER, CheckResult.UNKNOWN, f"the version {version[:40]!r} cannot be parsed.")
+        return API_SERVER.unknown(f"the version {version[:40]!r} cannot be parsed.")
     oldest = tuple(map(int, OLDEST_KUBERNETES.split(".")))
     if (int(match[1]), int(match[2])) >= oldest:
-        return StatusLine(API_SERVER, CheckResult.WELL, f"Kubernetes {named(version)}.")
+        return API_SERVER.well(f"Kubernetes {named(version)}.")
     fix = f"Upgrade the control plane to Kubernetes {OLDEST_KUBERNETES} or later."
-    return StatusLine(
-        API_SERVER, CheckResult.WRONG, f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix
-    )
+    return API_SERVER.wrong(f"Kubernetes {named(version)} is older than {OLDEST_KUBERNETES}.", fix)
 
 
 def _faults(version: str) -> Iterator[StatusLine]:
@@ -88,13 +84,13 @@ def _faults(version: str) -> Iterator[StatusLine]:
     for fault in known_faults.of_control_plane(version):
         if fault.told and number is not None:
             fix = f"{fault.remedy} Upgrade the control plane to {fault.fixed_after(number)} or later."
-            yield StatusLine(API_SERVER, CheckResult.NOTE, known_faults.sentence(fault, version), fix)
+            yield API_SERVER.note(known_faults.sentence(fault, version), fix)
 
 
 def _permissions(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     rights = snapshot.rights
     if isinstance(rights, Unseen):
-        yield StatusLine(PERMISSIONS, CheckResult.UNKNOWN, rights.why, rights.fix)
+        yield PERMISSIONS.unseen(rights)
         return
     missing: defaultdict[tuple[Rule, str], list[str]] = defaultdict(list)
     for (rule, resource, verb), allowed in rights.items():
@@ -107,7 +103,7 @@ def _permissions(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         fix = f"Add this rule to its {role}: {rule_text(rule.group, (resource,), verbs, rule.names)}"
         yield StatusLine(PERMISSIONS, verdict, text, fix)
     if rights and not missing:
-        yield StatusLine(PERMISSIONS, CheckResult.WELL, f"{snapshot.account} has all permissions that it needs.")
+        yield PERMISSIONS.well(f"{snapshot.account} has all permissions that it needs.")
 
 
 # --- what policies must see -------------------------------------------------------------------------------------------
@@ -126,12 +122,12 @@ def _check_sent(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterat
     if not needs:
         return
     if isinstance(snapshot.validating, Unseen):
-        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.validating.why, snapshot.validating.fix)
+        yield POLICIES.unseen(snapshot.validating)
         return
     entries = own_entries(snapshot.validating)
     for need in needs:
         if not any(_sends(entry, need) for entry in entries):
-            yield StatusLine(POLICIES, CheckResult.WRONG, _text(need), _fix(need))
+            yield POLICIES.wrong(_text(need), _fix(need))
 
 
 def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
@@ -140,7 +136,7 @@ def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> I
     if not found:
         return
     if isinstance(snapshot.mutating, Unseen):
-        yield StatusLine(POLICIES, CheckResult.UNKNOWN, snapshot.mutating.why, snapshot.mutating.fix)
+        yield POLICIES.unseen(snapshot.mutating)
         return
     entries = own_entries(snapshot.mutating)
     conditions = [each for entry in entries for each in entry.get("matchConditions") or ()]
@@ -149,9 +145,9 @@ def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> I
     if unsent:
         wanted = ", ".join(named(each.partition("=")[0]) for each in unsent)
         text = f"pods that name the templates {wanted} of ClaimTemplates are not sent: nobody makes them."
-        yield StatusLine(POLICIES, CheckResult.WRONG, text, "Add the names to the chart's policies.claimTemplates.")
+        yield POLICIES.wrong(text, "Add the names to the chart's policies.claimTemplates.")
     else:
-        yield StatusLine(POLICIES, CheckResult.WELL, f"named templates: {', '.join(map(named, found))}.")
+        yield POLICIES.well(f"named templates: {', '.join(map(named, found))}.")
 
 
 def _sends(entry: Object, need: UnsentStatus) -> bool:

@@ -1,10 +1,14 @@
-"""Checks of webhook configurations: they exist, call this webhook, are as the release renders them, and are alone."""
+"""Checks of webhook configurations: they exist, call this webhook, are as the release renders them, and are alone; and
+that the API server reaches the webhook.
+"""
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from cluster import resources
 from cluster.kinds.rendered_entries import (
     CONFIG_MAP,
     MUTATING,
@@ -16,14 +20,16 @@ from cluster.kinds.rendered_entries import (
     read_rendered,
 )
 from commands.cluster.reader import Object, Unseen, items
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
 from neuron import names
 from neuron.findings import quoted
+from runtime.api_server import FORBIDDEN, StatusError, rule_text
 from runtime.text import cited, named
 
-CHECK: Final = "webhooks"
-RELEASES: Final = "releases"
+CHECK: Final = StatusCheck("webhooks")
+RELEASES: Final = StatusCheck("releases")
 
 PODS: Final = "pods.validate.neuron.aws.com"
 
@@ -47,7 +53,7 @@ def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield rendered
     for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
         if isinstance(seen, Unseen):
-            yield StatusLine(CHECK, CheckResult.UNKNOWN, seen.why, seen.fix)
+            yield CHECK.unseen(seen)
             continue
         ours = own_configuration(seen)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
@@ -55,21 +61,21 @@ def check(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield from lines
         if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
             found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
-            yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME}: {listed(found)}.")
+            yield CHECK.well(f"{kind} {NAME}: {listed(found)}.")
 
 
 def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, object]]] | StatusLine:
     """The entries of the release by kind and name, or why they are not known."""
     stored, where = snapshot.rendered, f"ConfigMap {snapshot.namespace}/{CONFIG_MAP}"
     if isinstance(stored, Unseen):
-        return StatusLine(CHECK, CheckResult.UNKNOWN, stored.why, stored.fix)
+        return CHECK.unseen(stored)
     if not stored:
         text = f"{where} does not exist: the webhook configurations cannot be compared with those of the release."
-        return StatusLine(CHECK, CheckResult.UNKNOWN, text, "Apply it: helm upgrade, or deploy/manifests/webhook.yaml.")
+        return CHECK.unknown(text, "Apply it: helm upgrade, or deploy/manifests/webhook.yaml.")
     try:
         return read_rendered(stored[0])
     except RenderedEntriesError as error:
-        return StatusLine(CHECK, CheckResult.WRONG, f"{cited(str(error))}.", _restore(snapshot))
+        return CHECK.wrong(f"{cited(str(error))}.", _restore(snapshot))
 
 
 def _restore(snapshot: StatusSnapshot) -> str:
@@ -91,9 +97,9 @@ def _choose(snapshot: StatusSnapshot) -> str:
 def _absence(kind: str, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     lost = "nothing is converted" if kind == MUTATING else "nothing is validated"
     if wanted is not None and not wanted:
-        yield StatusLine(CHECK, CheckResult.WELL, f"{kind} {NAME} is not part of the release: {lost}.")
+        yield CHECK.well(f"{kind} {NAME} is not part of the release: {lost}.")
     else:
-        yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} does not exist: {lost}.", _restore(snapshot))
+        yield CHECK.wrong(f"{kind} {NAME} does not exist: {lost}.", _restore(snapshot))
 
 
 def _entries(
@@ -103,7 +109,7 @@ def _entries(
     entries = {entry["name"]: entry for entry in ours.get("webhooks") or ()}
     for name in wanted or ():
         if name not in entries:
-            yield StatusLine(CHECK, CheckResult.WRONG, f"{kind} {NAME} has no entry {name}.", _restore(snapshot))
+            yield CHECK.wrong(f"{kind} {NAME} has no entry {name}.", _restore(snapshot))
     for name, entry in entries.items():
         yield from _target(entry, PATHS[kind], snapshot)
         edited = set()
@@ -113,7 +119,7 @@ def _entries(
                 yield from _edits(kind, name, difference, snapshot)
         elif wanted is not None:
             text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
-            yield StatusLine(CHECK, CheckResult.NOTE, text, _choose(snapshot))
+            yield CHECK.note(text, _choose(snapshot))
         yield from _choices(kind, entry)
 
 
@@ -122,7 +128,7 @@ def _choices(kind: str, entry: Object) -> Iterator[StatusLine]:
     timeout = entry.get("timeoutSeconds") or 10
     if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
         text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{entry['name']}: {text}.")
+        yield CHECK.note(f"{entry['name']}: {text}.")
 
 
 def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -130,25 +136,23 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
     name, config = entry["name"], entry.get("clientConfig") or {}
     service = config.get("service")
     if service is None:
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{name} calls {config.get('url')}, not a Service.")
+        yield CHECK.note(f"{name} calls {config.get('url')}, not a Service.")
     else:
         called = f"{service.get('namespace')}/{service.get('name')}"
         if called != f"{snapshot.namespace}/{NAME}":
             text = f"{name} calls Service {called}; the webhook's is {snapshot.namespace}/{NAME}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
+            yield CHECK.wrong(text, _restore(snapshot))
         if service.get("path") != path:
             text = f"{name} calls path {quoted(service.get('path', ''))}, which is not served; it is {path!r}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
+            yield CHECK.wrong(text, _restore(snapshot))
         ports = _ports(snapshot)
         port = service.get("port") or 443
         if ports and port not in ports:
             text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
-            yield StatusLine(CHECK, CheckResult.WRONG, text, _restore(snapshot))
+            yield CHECK.wrong(text, _restore(snapshot))
     if not config.get("caBundle"):
         text = f"{name} has no caBundle: the API server does not trust the webhook, every call fails."
-        yield StatusLine(
-            CHECK, CheckResult.WRONG, text, "Put the CA of the serving certificate there; see docs/certificates.md."
-        )
+        yield CHECK.wrong(text, "Put the CA of the serving certificate there; see docs/certificates.md.")
 
 
 def _ports(snapshot: StatusSnapshot) -> list[int]:
@@ -245,18 +249,129 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if elsewhere and not (here or unseen):
         # Probably a wrong --namespace: do not advise to remove a working installation.
         text = f"none in namespace {snapshot.namespace}, but {listed(elsewhere)}."
-        yield StatusLine(RELEASES, CheckResult.WRONG, text, "Set --namespace to the namespace of the installation.")
+        yield RELEASES.wrong(text, "Set --namespace to the namespace of the installation.")
         elsewhere = []
     if others := others + elsewhere:
         text = f"there is a second installation: {listed(others)}."
-        yield StatusLine(RELEASES, CheckResult.WRONG, text, "Remove one of them: helm uninstall, or kubectl delete.")
+        yield RELEASES.wrong(text, "Remove one of them: helm uninstall, or kubectl delete.")
     for each in unseen:
-        yield StatusLine(RELEASES, CheckResult.UNKNOWN, each.why, each.fix)
+        yield RELEASES.unseen(each)
     if here and not others and not unseen:
-        yield StatusLine(RELEASES, CheckResult.WELL, f"one, in namespace {snapshot.namespace}.")
+        yield RELEASES.well(f"one, in namespace {snapshot.namespace}.")
 
 
 def _is_another(item: Object) -> bool:
     """Whether a webhook configuration belongs to another installation."""
     ours = any(entry["name"].endswith(_SUFFIX) for entry in item.get("webhooks") or ())
     return ours and item["metadata"]["name"] != NAME
+
+
+# --- the API server reaches the webhook: the result of a dry-run pod in, what lies between out ------------------------
+
+
+ADMISSION: Final = StatusCheck("admission")
+
+_FAILED: Final = re.compile(r'failed calling webhook "([^"]*)"')
+"""k8s.io/apiserver/pkg/admission/plugin/webhook/errors: `ErrCallingWebhook`."""
+_OURS: Final = f".{names.DRIVER}"
+
+_BETWEEN: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
+    (
+        re.compile(r"no endpoints available"),
+        "no replica is ready",
+        "kubectl -n {namespace} get pods -l app.kubernetes.io/component=webhook",
+    ),
+    (re.compile(r'service "[^"]*" not found'), "its Service does not exist", "Apply it as shipped."),
+    (
+        re.compile(r"x509:|tls: .*certificate|certificate signed by"),
+        "the API server does not trust its certificate",
+        "Compare the caBundle with the certificate: docs/certificates.md.",
+    ),
+    (
+        re.compile(r"proxyconnect|Proxy Authentication|via proxy"),
+        "a proxy lies between",
+        "Put .svc into NO_PROXY of the API server.",
+    ),
+    (
+        re.compile(r"connection refused|connection reset"),
+        "the address is reached, and no replica listens on its port",
+        "Compare the Service's targetPort with the chart's webhook.port, and read the log of the replicas.",
+    ),
+    (
+        re.compile(r"Address is not allowed"),
+        "the control plane does not call addresses outside its network, such as those of an overlay network",
+        "Set the chart's value webhook.hostNetwork=true: docs/how-to/eks.md.",
+    ),
+    (
+        re.compile(r"no route to host|network is unreachable"),
+        "the control plane has no route to the addresses of the pods",
+        "Set the chart's value webhook.hostNetwork=true: docs/how-to/eks.md.",
+    ),
+    (
+        re.compile(r"i/o timeout|deadline exceeded|Client\.Timeout|TLS handshake timeout"),
+        (
+            "no answer arrives: a firewall (security group, NetworkPolicy) or an overlay network lies between, or no "
+            "replica answers in time"
+        ),
+        (
+            "Let the control plane reach port {port} of the nodes; with an overlay network, set the chart's value "
+            "webhook.hostNetwork=true: docs/how-to/eks.md."
+        ),
+    ),
+    (
+        re.compile(r"unable to handle the request|Service Unavailable|status code 503"),
+        "the webhook is reached and sheds load",
+        "Read the metrics of the replicas: docs/operations.md.",
+    ),
+)
+"""What the API server says, what lies between it and the webhook, and what to do. The first match counts."""
+
+
+def check_admission(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
+    """One line: whether the API server got the dry-run pod converted, else why not."""
+    result, where = snapshot.probed, snapshot.probed_in
+    if result is None:
+        return
+    if result.converted:
+        text = f"the API server calls the webhook: a Neuron pod in namespace {named(where)} (dry run) is converted."
+        yield ADMISSION.well(text)
+    elif isinstance(result.error, StatusError):
+        yield _refused(result.error, where, snapshot)
+    elif result.error is not None:
+        yield ADMISSION.unknown(f"no dry-run pod can be created: {cited(str(result.error))}.")
+    else:
+        fix = "The lines on webhooks, service and policies say more."
+        yield ADMISSION.wrong(f"{result.message.rstrip('.')}.", fix)
+
+
+def _refused(error: StatusError, where: str, snapshot: StatusSnapshot) -> StatusLine:
+    if error.code == FORBIDDEN and error.missing_right:
+        text = (
+            f"you are not allowed to create {resources.PODS} in namespace {named(where)}: no dry-run pod is asked for."
+        )
+        fix = f"Add this rule to your Role or ClusterRole: {rule_text('', ('pods',), ('create',))}"
+        return ADMISSION.unknown(text, fix)
+    failed = _FAILED.search(error.message)
+    if failed is None:
+        text = f"a dry-run pod in namespace {named(where)} is not admitted: {cited(error.message)}."
+        return ADMISSION.unknown(text, "Another rule of the cluster may refuse it.")
+    if not failed[1].endswith(_OURS):
+        text = f"the API server cannot call the webhook {named(failed[1])} of somebody else: {cited(error.message)}."
+        return ADMISSION.unknown(text, "Mend that webhook first.")
+    for pattern, cause, fix in _BETWEEN:
+        if pattern.search(error.message):
+            text = f"the API server cannot call the webhook: {cause}: {cited(error.message)}."
+            return ADMISSION.wrong(text, fix.format(namespace=snapshot.namespace, port=_port(snapshot)))
+    text = f"the API server cannot call the webhook: {cited(error.message)}."
+    return ADMISSION.wrong(text, f"kubectl -n {snapshot.namespace} logs deployment/{NAME}")
+
+
+def _port(snapshot: StatusSnapshot) -> str:
+    """The port on which the replicas listen, by their Deployment."""
+    for item in items(snapshot.deployments):
+        if item["metadata"]["name"] == NAME and item["metadata"].get("namespace") == snapshot.namespace:
+            for container in item["spec"]["template"]["spec"]["containers"]:
+                for port in container.get("ports") or ():
+                    if port.get("name") == "https":
+                        return str(port["containerPort"])
+    return "9443"

@@ -13,14 +13,15 @@ import yaml
 
 from cluster.resources import CONFIG_MAPS, DEPLOYMENTS
 from commands.cluster.reader import ClusterReader, Seen, Unseen, is_missing, items
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from conversion.objects.queues import device_class_mappings
 from neuron import names
 from neuron.api.fields import mapping, mappings, sequence, text
 from runtime.api_server import ApiServerError
 from runtime.text import cited, named
 
-CHECK: Final = "Kueue"
+CHECK: Final = StatusCheck("Kueue")
 NAMESPACE: Final = "kueue-system"
 CONFIG: Final = "kueue-manager-config"
 MANAGER: Final = "kueue-controller-manager"
@@ -139,7 +140,7 @@ def check(seen: Seen[KueueSetup], classes: Collection[str]) -> Iterator[StatusLi
         classes: DeviceClasses that these claims request.
     """
     if isinstance(seen, Unseen):
-        yield StatusLine(CHECK, CheckResult.UNKNOWN, seen.why, seen.fix)
+        yield CHECK.unseen(seen)
         return
     for setup in seen:
         yield from _check(setup, classes)
@@ -168,35 +169,35 @@ def _check(setup: KueueSetup, classes: Collection[str]) -> Iterator[StatusLine]:
     if not setup.counts_claims and setup.version and setup.version < _GATED:
         text_ = f"the feature gate {setup.gate} is off: {kueue} admits workloads with claims, and does not count these."
         # With the gate, it would refuse them.
-        yield StatusLine(CHECK, CheckResult.NOTE, text_, upgrade if setup.refusals else enable)
+        yield CHECK.note(text_, upgrade if setup.refusals else enable)
         return
     for what in setup.refusals:
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{kueue} {what}.", upgrade)
+        yield CHECK.note(f"{kueue} {what}.", upgrade)
     if not setup.counts_claims:
         text_ = f"the feature gate {setup.gate} is off: {kueue} admits no workload with claims."
-        yield StatusLine(CHECK, CheckResult.NOTE, text_, enable)
+        yield CHECK.note(text_, enable)
     if setup.unreadable:
-        yield StatusLine(CHECK, CheckResult.UNKNOWN, f"{setup.unreadable}: it is not known what Kueue counts.")
+        yield CHECK.unknown(f"{setup.unreadable}: it is not known what Kueue counts.")
         return
     missing = sorted(set(classes) - set(setup.mapped))
     if missing:
         text_ = f"{kueue} has no mapping for {listed(map(named, missing))}: it admits no workload with such claims."
         entries = device_class_mappings(classes, setup.mapped)
         fix = f"Put {', '.join(entries)} into resources.deviceClassMappings of {NAMESPACE}/{CONFIG}, and restart Kueue."
-        yield StatusLine(CHECK, CheckResult.NOTE, text_, fix)
+        yield CHECK.note(text_, fix)
     for name, capacities in sorted(setup.capacities.items()):
         for each in capacities:
             if each != names.CAPACITY_CORES:
                 shown = cited(each, 63)
                 text_ = f"the mapping of {named(name)} counts capacity {shown}, which our driver does not publish."
-                yield StatusLine(CHECK, CheckResult.NOTE, text_, f"Write {names.CAPACITY_CORES}, without a domain.")
+                yield CHECK.note(text_, f"Write {names.CAPACITY_CORES}, without a domain.")
     counted = [
         f"{named(each)} as {named(setup.mapped[each])}{' by capacity' if each in setup.capacities else ''}"
         for each in sorted(classes)
         if each in setup.mapped
     ]
     if counted and not setup.refusals and setup.counts_claims:
-        yield StatusLine(CHECK, CheckResult.WELL, f"{kueue} counts claims of {listed(counted)}.")
+        yield CHECK.well(f"{kueue} counts claims of {listed(counted)}.")
 
 
 def _gates(argument: str) -> Iterator[tuple[str, bool]]:

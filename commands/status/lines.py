@@ -5,8 +5,8 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from neuron.findings import few
-from runtime.console import encodable, json_text, painted, printable, wrapped
+from commands.cluster.reader import Unseen
+from runtime.console import Style, encodable, json_text, printable
 
 
 class CheckResult(enum.StrEnum):
@@ -35,6 +35,28 @@ class StatusLine:
     fix: str = ""
 
 
+class StatusCheck(str):
+    """The title of a check, which makes its lines."""
+
+    __slots__ = ()
+
+    def well(self, text: str) -> StatusLine:
+        return StatusLine(self, CheckResult.WELL, text)
+
+    def note(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.NOTE, text, fix)
+
+    def wrong(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.WRONG, text, fix)
+
+    def unknown(self, text: str, fix: str = "") -> StatusLine:
+        return StatusLine(self, CheckResult.UNKNOWN, text, fix)
+
+    def unseen(self, part: Unseen) -> StatusLine:
+        """What cannot be read, with the rule that would allow it."""
+        return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
+
+
 def overall(lines: Iterable[StatusLine]) -> CheckResult:
     """The verdict on all lines: wrong before unknown before well; notes do not count."""
     found = {line.verdict for line in lines}
@@ -46,38 +68,25 @@ def blind(lines: Iterable[StatusLine], known: str) -> bool:
     return all(line.verdict is CheckResult.UNKNOWN for line in lines if line.check != known)
 
 
-def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names in a sentence, at most `most` of them."""
-    return few(sorted(names), most)
-
-
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
 ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}
 _COLOURS: Final = {CheckResult.WELL: 32, CheckResult.NOTE: 33, CheckResult.WRONG: 31, CheckResult.UNKNOWN: 36}
 
 
-def as_text(headline: str, lines: Sequence[StatusLine], *, encoding: str, colour: bool, width: int | None) -> str:
-    """Text for people.
-
-    Args:
-        encoding: of the terminal; marks that it lacks become ASCII.
-        colour: whether marks are coloured.
-        width: columns at which lines are wrapped; None: no wrapping.
-    """
-    marks = MARKS if encodable("".join(MARKS.values()), encoding) else ASCII_MARKS
+def as_text(headline: str, lines: Sequence[StatusLine], style: Style) -> str:
+    """Text for people. Marks that the encoding lacks become ASCII."""
+    marks = MARKS if encodable("".join(MARKS.values()), style.encoding) else ASCII_MARKS
     room = max((len(line.check) for line in lines), default=0)
-    out = [printable(headline, encoding)]
+    out = [printable(headline, style.encoding)]
     title = ""
     for line in lines:
         shown = line.check if line.check != title else ""
         title = line.check
-        mark = marks[line.verdict]
-        shown_mark = painted(mark, _COLOURS[line.verdict]) if colour else mark
-        indent = " " * (room + 4)
-        words = wrapped(printable(line.text, encoding), len(indent), width)
-        out.append(f"{shown_mark} {shown:<{room}}  {words}")
+        mark = style.painted(marks[line.verdict], _COLOURS[line.verdict])
+        indent = room + 4
+        out.append(f"{mark} {shown:<{room}}  {style.lines(line.text, indent)}")
         if line.fix:
-            out.append(f"{indent}{wrapped('-> ' + printable(line.fix, encoding), len(indent), width)}")
+            out.append(" " * indent + style.lines(f"-> {line.fix}", indent))
     out.append(_summary(lines))
     return "".join(f"{each}\n" for each in out)
 

@@ -1,17 +1,19 @@
-"""Checks of DeviceClass, nodes, devices and who offers them, and of the namespaces' conversion modes."""
+"""Checks of DeviceClass, nodes, devices and who offers them, of the namespaces' conversion modes, and of Karpenter."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.words import unread_keys
-from commands.cluster.reader import Object, Unseen
+from commands.cluster.reader import Object, Seen, Unseen
 from commands.devices.devices import fault_text
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.snapshot import StatusSnapshot
 from conversion.asks.steering import MODE_WORDS, Mode
 from neuron import names
-from neuron.api import taints
+from neuron.api import fields, taints
+from neuron.api.fields import mapping, mappings, sequence
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice, Slice, incomplete, newest
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION
@@ -19,7 +21,7 @@ from neuron.hardware.instances import Catalogue
 from neuron.known_faults import Component, KnownFault, Withheld, of, parse
 from runtime.text import cited, counted, named
 
-NODES: Final = "nodes"
+NODES: Final = StatusCheck("nodes")
 
 _ONE_OWNER: Final = "Exclude the nodes of the DRA driver from the device plugin's DaemonSet (nodeSelector or affinity)."
 _KEPT: Final = "The Node's Events (DeviceKept) and the log of its kubelet plugin say why."
@@ -83,13 +85,13 @@ def check_owners(offers: Offers, plugin: Collection[str]) -> Iterator[StatusLine
     held = {node for node in plugin if node in offers.pools} - shared
     if shared:
         text = f"the same devices are offered by device plugin and DRA driver, on {listed(shared)}."
-        yield StatusLine(NODES, CheckResult.WRONG, text, _ONE_OWNER)
+        yield NODES.wrong(text, _ONE_OWNER)
     if held:
         text = f"the DRA driver gives no device to new claims, because a device plugin offers them, on {listed(held)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, _ONE_OWNER)
+        yield NODES.note(text, _ONE_OWNER)
     if alone := {node for node in plugin if node not in offers.pools}:
         text = f"nodes with the device plugin only, where converted pods cannot run: {listed(alone)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text)
+        yield NODES.note(text)
 
 
 def check_held(offers: Offers, partial: Collection[str]) -> Iterator[StatusLine]:
@@ -102,7 +104,7 @@ def check_held(offers: Offers, partial: Collection[str]) -> Iterator[StatusLine]
     if offers.held:
         devices = [f"{node} ({listed(found)})" for node, found in offers.held.items()]
         text = f"devices of claims that no longer exist, which new claims do not get: {listed(devices)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, _KEPT)
+        yield NODES.note(text, _KEPT)
     catalogue = Catalogue()
     fewer = []
     for node, found in offers.devices.items():
@@ -111,7 +113,7 @@ def check_held(offers: Offers, partial: Collection[str]) -> Iterator[StatusLine]
             fewer.append(f"{node} ({len(found)} of {entry.devices})")
     if fewer:
         text = f"nodes that publish fewer devices than their type has: {listed(fewer)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, _KEPT)
+        yield NODES.note(text, _KEPT)
 
 
 def check_ultraservers(offers: Offers) -> Iterator[StatusLine]:
@@ -130,21 +132,21 @@ def check_ultraservers(offers: Offers) -> Iterator[StatusLine]:
             yield StatusLine(NODES, verdict, f"{text}: {listed(found[kind])}.", fix)
 
 
-CLASSES: Final = "device class"
-CONVERSION: Final = "conversion"
+CLASSES: Final = StatusCheck("device class")
+CONVERSION: Final = StatusCheck("conversion")
 
 
 def check_classes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check the DeviceClass that generated claims request."""
     classes = snapshot.device_classes
     if isinstance(classes, Unseen):
-        yield StatusLine(CLASSES, CheckResult.UNKNOWN, classes.why, classes.fix)
+        yield CLASSES.unseen(classes)
     elif any(item["metadata"]["name"] == names.DEVICE_CLASS for item in classes):
-        yield StatusLine(CLASSES, CheckResult.WELL, f"DeviceClass {names.DEVICE_CLASS} exists.")
+        yield CLASSES.well(f"DeviceClass {names.DEVICE_CLASS} exists.")
     else:
         text = f"DeviceClass {names.DEVICE_CLASS} does not exist: converted pods stay Pending."
         fix = "Install the driver's chart, or create the class that --device-class names."
-        yield StatusLine(CLASSES, CheckResult.WRONG, text, fix)
+        yield CLASSES.wrong(text, fix)
 
 
 def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -152,7 +154,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     slices, nodes = snapshot.resource_slices, snapshot.nodes
     for seen in (slices, nodes):
         if isinstance(seen, Unseen):
-            yield StatusLine(NODES, CheckResult.UNKNOWN, seen.why, seen.fix)
+            yield NODES.unseen(seen)
     if isinstance(slices, Unseen):
         return
     offers = Offers(slices)
@@ -160,7 +162,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     pools = incomplete(newest(slices))
     if partial := [f"{pool} ({found} of {wanted})" for pool, (found, wanted) in pools.items()]:
         text = f"incomplete pools, from which the scheduler does not allocate: {listed(partial)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, "If it lasts, check the kubelet plugin's pods there.")
+        yield NODES.note(text, "If it lasts, check the kubelet plugin's pods there.")
     yield from _drivers(snapshot, offers)
     yield from check_held(offers, pools)
     yield from _found_on_nodes(snapshot)
@@ -177,7 +179,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     idle = neuron - plugin - offers.nodes
     if idle:
         text = f"Neuron nodes with neither driver nor device plugin: {listed(idle)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, "Check the kubelet plugin's pods there.")
+        yield NODES.note(text, "Check the kubelet plugin's pods there.")
 
 
 def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
@@ -186,28 +188,28 @@ def _drivers(snapshot: StatusSnapshot, offers: Offers) -> Iterator[StatusLine]:
     known = None if isinstance(nodes, Unseen) else {node.name: node.ready for node in nodes}
     if known is not None and (down := [node for node in offers.pools if not known.get(node)]):
         text = f"nodes that are not ready or do not exist, and whose ResourceSlices remain: {listed(down)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, "No new pod gets their devices. Check the nodes.")
+        yield NODES.note(text, "No new pod gets their devices. Check the nodes.")
     if isinstance(pods, Unseen):
-        yield StatusLine(NODES, CheckResult.UNKNOWN, pods.why, pods.fix)
+        yield NODES.unseen(pods)
     else:
         # The status of pods on a node that is down is that of the last minute in which it was up.
         up = {node for node in offers.pools if known is None or known.get(node)}
         local = snapshot.outside and not pods
         if local and up & snapshot.own_slices:
             text = "the driver runs outside of pods, as the webhook does: whether it is ready is not known."
-            yield StatusLine(NODES, CheckResult.NOTE, text)
+            yield NODES.note(text)
         elif dead := (up & snapshot.own_slices) - {str(pod["spec"].get("nodeName")) for pod in pods if _is_ready(pod)}:
             text = f"the driver is not ready on nodes whose ResourceSlices remain: {listed(dead)}. New pods are still"
             fix = "kubectl get pods -A -o wide -l app.kubernetes.io/component=kubelet-plugin; their log has the reason."
-            yield StatusLine(NODES, CheckResult.WRONG, f"{text} placed there, and stay in ContainerCreating.", fix)
+            yield NODES.wrong(f"{text} placed there, and stay in ContainerCreating.", fix)
     others = offers.pools - snapshot.own_slices
     if fought := set() if isinstance(pods, Unseen) else others & {str(pod["spec"].get("nodeName")) for pod in pods}:
         text = f"another driver publishes as {names.DRIVER} on {listed(fought)}, and so this project's driver, which is"
         fix = "Keep the DaemonSet of one of the drivers off these nodes (docs/migrate.md, From AWS's driver)."
-        yield StatusLine(NODES, CheckResult.WRONG, f"{text} there, too, publishes nothing.", fix)
+        yield NODES.wrong(f"{text} there, too, publishes nothing.", fix)
     if unserved := others - fought:
         text = f"ResourceSlices that another driver publishes as {names.DRIVER}, of {listed(unserved)}: it is not known"
-        yield StatusLine(NODES, CheckResult.NOTE, f"{text} whether it runs.")
+        yield NODES.note(f"{text} whether it runs.")
 
 
 def _found_on_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -236,9 +238,7 @@ def _health(nodes: Iterable[Node]) -> Iterator[StatusLine]:
     sick = [f"{node.name} ({fault})" for node in nodes if (fault := fault_text(node))]
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
-        yield StatusLine(
-            NODES, CheckResult.NOTE, text, "Drain the devices (`neuron-dra drain NODE`), then replace the node."
-        )
+        yield NODES.note(text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
 
 
 def _cordoned(nodes: Iterable[Node]) -> Iterator[StatusLine]:
@@ -251,27 +251,27 @@ def _cordoned(nodes: Iterable[Node]) -> Iterator[StatusLine]:
             found.append(f"{node.name} ({devices})")
     if found:
         text = f"cordoned devices, which new claims do not get: {listed(found)}."
-        yield StatusLine(NODES, CheckResult.NOTE, text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
+        yield NODES.note(text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
 
 
 def _driver(offers: Offers) -> StatusLine:
     if not offers.nodes:
         text = "no node publishes Neuron devices: converted pods stay Pending until one does."
-        return StatusLine(NODES, CheckResult.NOTE, text, "Check the kubelet plugin's DaemonSet.")
+        return NODES.note(text, "Check the kubelet plugin's DaemonSet.")
     samples = [offers.devices[node][0] if node in offers.devices else offers.whole[node] for node in offers.nodes]
     types = Counter(named(each.text(names.ATTRIBUTE_INSTANCE_TYPE) or "unknown") for each in samples)
     versions = {each.text(DRA_DRIVER_VERSION) for each in samples} - {""}
     shown = ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
     total = counted(sum(map(len, offers.devices.values())), "device")
     drivers = f", driver {listed(map(named, versions))}" if versions else ""
-    return StatusLine(NODES, CheckResult.WELL, f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
+    return NODES.well(f"{total} on {counted(len(offers.nodes), 'node')} ({shown}{drivers}).")
 
 
 def check_conversion(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     """Check the annotations of namespaces, and count generated templates."""
     namespaces = snapshot.namespaces
     if isinstance(namespaces, Unseen):
-        yield StatusLine(CONVERSION, CheckResult.UNKNOWN, namespaces.why, namespaces.fix)
+        yield CONVERSION.unseen(namespaces)
     else:
         annotated = {
             item["metadata"]["name"]: value
@@ -282,11 +282,11 @@ def check_conversion(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         words = ", ".join(f"{modes[mode.value]} {mode.value}" for mode in Mode if modes[mode.value])
         rest = counted(len(namespaces) - sum(modes.values()), "namespace")
         text = f"namespaces by annotation: {words}; {rest} by default." if words else f"{rest}, all by default."
-        yield StatusLine(CONVERSION, CheckResult.WELL, text)
+        yield CONVERSION.well(text)
         misspelt = [f"{name} ({cited(value, 40)})" for name, value in annotated.items() if value not in MODE_WORDS]
         if misspelt:
             text = f"namespaces with an invalid annotation {names.ANNOTATION_CONVERT}: {listed(misspelt)}."
-            yield StatusLine(CONVERSION, CheckResult.NOTE, text, f"Allowed: {', '.join(MODE_WORDS)}.")
+            yield CONVERSION.note(text, f"Allowed: {', '.join(MODE_WORDS)}.")
         unread = [
             f"{item['metadata']['name']} ({field[:-1]} {cited(key, 60)})"
             for item in namespaces
@@ -295,14 +295,14 @@ def check_conversion(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         if unread:
             text = f"namespaces with keys that look like a setting and are not read: {listed(unread)}."
             fix = f"Write it as an annotation below {names.ANNOTATION_CONVERT.partition('/')[0]}/."
-            yield StatusLine(CONVERSION, CheckResult.NOTE, text, fix)
+            yield CONVERSION.note(text, fix)
     templates = snapshot.templates
     if isinstance(templates, Unseen):
-        yield StatusLine(CONVERSION, CheckResult.UNKNOWN, templates.why, templates.fix)
+        yield CONVERSION.unseen(templates)
     else:
         places = {item["metadata"]["namespace"] for item in templates}
         text = f"{counted(len(templates), 'generated template')} in {counted(len(places), 'namespace')}."
-        yield StatusLine(CONVERSION, CheckResult.WELL, text)
+        yield CONVERSION.well(text)
 
 
 # --- kubelets ---------------------------------------------------------------------------------------------------------
@@ -335,3 +335,96 @@ def check_kubelets(
         if serious:
             fix += " Until then, kubeletPlugin.faultyKubelet=Withhold keeps new claims off them."
         yield StatusLine(NODES, verdict, text, fix)
+
+
+# --- what the settings of a Karpenter mean for pods with Neuron claims ------------------------------------------------
+
+# Source: Karpenter's chart, `settings.enableDRA` (alpha): it sets IGNORE_DRA_REQUESTS=false, and feature gates for the
+# drivers whose devices its provider of AWS describes. There is none for Neuron.
+
+
+KARPENTER: Final = StatusCheck("Karpenter")
+
+_IGNORES: Final = ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests")
+_GATES: Final = ("FEATURE_GATES", "AWS_FEATURE_GATES")
+_SERVES: Final = ("NEURON_DRA_KARPENTER_SERVES_CLAIMS", "--karpenter-serves-claims")
+_SWITCHES: Final = {"true": True, "1": True, "false": False, "0": False}
+_LEFT: Final = "pods that only its dynamic pools can take keep their limits (NEU903)"
+_ON: Final = "conversion.karpenterServesClaims"
+
+
+def check_karpenter(found: Seen[Object], webhook: Iterable[Mapping[str, object]]) -> Iterator[StatusLine]:
+    """What each Karpenter does with pods that have claims. Says nothing of a cluster without Karpenter.
+
+    Args:
+        found: its Deployments.
+        webhook: the Deployments of our webhook: whether they convert pods for Karpenter's nodes.
+    """
+    if isinstance(found, Unseen):
+        yield KARPENTER.unseen(found)
+        return
+    serves = any(_switched(each, _SERVES) is True for each in webhook)
+    for each in found:
+        metadata = mapping(each.get("metadata"))
+        name = f"{named(fields.text(metadata.get('namespace')))}/{named(fields.text(metadata.get('name')))}"
+        yield _karpenter_line(name, each, serves=serves)
+
+
+def _karpenter_line(name: str, deployment: Mapping[str, object], *, serves: bool) -> StatusLine:
+    ignores = _switched(deployment, _IGNORES)
+    if isinstance(ignores, str):
+        why = f"IGNORE_DRA_REQUESTS of {name} is {ignores}: it is not known whether it ignores pods with claims."
+        return KARPENTER.unknown(why)
+    if ignores is not False:
+        ignoring = f"{name} ignores pods with claims (IGNORE_DRA_REQUESTS, the default)"
+        if not serves:
+            return KARPENTER.well(f"{ignoring}: {_LEFT}.")
+        why = f"{ignoring}, and pods are converted for its nodes ({_ON}): those that need a new node wait for ever."
+        return KARPENTER.note(why, f"Set {_ON} to false.")
+    gates = sorted({gate for each in _GATES for gate in _gates(_value(deployment, each))})
+    described = f"with the gates {listed(map(named, gates))}" if gates else "without a gate for a driver"
+    considering = f"{name} considers pods with claims (settings.enableDRA, {described})"
+    if not serves:
+        why = f"{considering}; AWS's provider describes no Neuron devices of nodes that do not exist, so {_LEFT}."
+        return KARPENTER.note(why)
+    why = f"{considering}, and pods are converted for its nodes ({_ON})."
+    fix = "A release of AWS's provider starts no node for Neuron claims: keep this only for a build that does."
+    return KARPENTER.note(why, fix)
+
+
+def _containers(deployment: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    pod = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("spec"))
+    return mappings(pod.get("containers"))
+
+
+def _value(deployment: Mapping[str, object], variable: str) -> str | None:
+    """A variable of the containers; None if no container sets it, or its value comes from elsewhere."""
+    entries = (entry for each in _containers(deployment) for entry in mappings(each.get("env")))
+    return next(
+        (fields.text(each.get("value")) for each in entries if each.get("name") == variable and "value" in each), None
+    )
+
+
+def _switched(deployment: Mapping[str, object], names: Sequence[str]) -> bool | str | None:
+    """A switch by its flag, else by its variable; a text for a value that is no switch; None if it is not set."""
+    variable, flag = names
+    arguments = [
+        str(argument)
+        for each in _containers(deployment)
+        for argument in (*sequence(each.get("command")), *sequence(each.get("args")))
+    ]
+    flags = [argument for argument in arguments if argument.partition("=")[0] == flag]
+    value = (flags[-1].partition("=")[2] or "true") if flags else _value(deployment, variable)
+    if value is None:
+        entries = (entry for each in _containers(deployment) for entry in mappings(each.get("env")))
+        elsewhere = any(each.get("name") == variable and each.get("valueFrom") for each in entries)
+        return "set by another object" if elsewhere else None
+    return _SWITCHES.get(value.strip().lower(), cited(value, 63))
+
+
+def _gates(value: str | None) -> Iterator[str]:
+    """The gates for DRA that are on, of `A=true,B=false`."""
+    for pair in (value or "").split(","):
+        gate, _, given = pair.strip().partition("=")
+        if "DRA" in gate and given.strip().lower() == "true":
+            yield gate

@@ -7,13 +7,14 @@ from typing import Final
 
 from cluster.kinds.replicas import LABELS, Replica, read_lease
 from commands.cluster.reader import Object, Unseen, items
-from commands.status.lines import CheckResult, StatusLine, listed
+from commands.present import listed
+from commands.status.lines import StatusCheck, StatusLine
 from commands.status.snapshot import NAME, StatusSnapshot
 from runtime.text import cited, counted, named
 
-CHECK: Final = "replicas"
-SERVICE: Final = "service"
-POLICIES: Final = "policies"
+CHECK: Final = StatusCheck("replicas")
+SERVICE: Final = StatusCheck("service")
+POLICIES: Final = StatusCheck("policies")
 
 _LOOK: Final = "kubectl -n {} get pods -l app.kubernetes.io/component=webhook"
 _SAME: Final[tuple[tuple[str, Callable[[Replica], str]], ...]] = (
@@ -38,21 +39,19 @@ def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
     """Check the Deployment, then the Leases."""
     yield from _deployment(snapshot)
     if isinstance(snapshot.leases, Unseen):
-        yield StatusLine(CHECK, CheckResult.UNKNOWN, snapshot.leases.why, snapshot.leases.fix)
+        yield CHECK.unseen(snapshot.leases)
         return
     alive = living(snapshot, now)
     gone = [each for each in _replicas(snapshot) if not each.lives(now)]
     if gone:
         last = max(each.renewed for each in gone)
         text = f"{counted(len(gone), 'replica')} stopped reporting, the last on {last:%Y-%m-%d %H:%M} UTC: "
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{text}{listed(named(each.name) for each in gone)}.")
+        yield CHECK.note(f"{text}{listed(named(each.name) for each in gone)}.")
     serving = _serving(snapshot)
     for each in alive:
         if serving is not None and each.report.ready and each.name not in serving:
             text = f"{named(each.name)} reported to be ready at {each.renewed:%H:%M:%S} UTC, and its pod is no ready"
-            yield StatusLine(
-                CHECK,
-                CheckResult.NOTE,
+            yield CHECK.note(
                 f"{text} endpoint of the Service: it was killed or deleted, or its node does not answer.",
                 _LOOK.format(snapshot.namespace),
             )
@@ -60,22 +59,20 @@ def check(snapshot: StatusSnapshot, now: dt.datetime) -> Iterator[StatusLine]:
             yield from _replica(each)
     yield from _differences(alive)
     if not alive:
-        yield StatusLine(CHECK, CheckResult.NOTE, "no replica reports on itself by a Lease.")
+        yield CHECK.note("no replica reports on itself by a Lease.")
 
 
 def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.deployments, Unseen):
-        yield StatusLine(CHECK, CheckResult.UNKNOWN, snapshot.deployments.why, snapshot.deployments.fix)
+        yield CHECK.unseen(snapshot.deployments)
         return
     ours = [item for item in snapshot.deployments if _is_ours(item, snapshot.namespace)]
     if not ours and snapshot.outside:
-        yield StatusLine(
-            CHECK, CheckResult.NOTE, "the webhook runs outside the cluster: its configurations call a URL."
-        )
+        yield CHECK.note("the webhook runs outside the cluster: its configurations call a URL.")
     elif not ours:
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."
-        yield StatusLine(CHECK, CheckResult.WRONG, text, "Set --namespace to its namespace, or install it.")
+        yield CHECK.wrong(text, "Set --namespace to its namespace, or install it.")
     for item in ours:
         yield _availability(item, snapshot.namespace)
 
@@ -86,10 +83,10 @@ def _availability(item: Object, namespace: str) -> StatusLine:
     text = f"Deployment {name}: {available} of {wanted} available"
     if available < wanted or not wanted:
         fix = _LOOK.format(namespace) if wanted else f"kubectl -n {namespace} scale deployment {name} --replicas=2"
-        return StatusLine(CHECK, CheckResult.WRONG, f"{text}.", fix)
+        return CHECK.wrong(f"{text}.", fix)
     if (status.get("updatedReplicas") or 0) < wanted:
-        return StatusLine(CHECK, CheckResult.NOTE, f"{text}, a rollout is under way.")
-    return StatusLine(CHECK, CheckResult.WELL, f"{text}.")
+        return CHECK.note(f"{text}, a rollout is under way.")
+    return CHECK.well(f"{text}.")
 
 
 def _is_ours(item: Object, namespace: str) -> bool:
@@ -125,11 +122,11 @@ def _replica(replica: Replica) -> Iterator[StatusLine]:
     )
     if not report.ready:
         why = "; ".join(map(cited, report.problems)) or "it reports no reason"
-        yield StatusLine(CHECK, CheckResult.WRONG, f"{named(replica.name)} is not ready: {why}.")
+        yield CHECK.wrong(f"{named(replica.name)} is not ready: {why}.")
         return
-    yield StatusLine(CHECK, CheckResult.WELL, f"{named(replica.name)} is ready{': ' + what if what else ''}.")
+    yield CHECK.well(f"{named(replica.name)} is ready{': ' + what if what else ''}.")
     for problem in report.problems:
-        yield StatusLine(CHECK, CheckResult.NOTE, f"{named(replica.name)} reports: {cited(problem)}.")
+        yield CHECK.note(f"{named(replica.name)} reports: {cited(problem)}.")
 
 
 def _differences(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
@@ -139,9 +136,7 @@ def _differences(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
             groups[value(each)].append(each.name)
         if len(groups) > 1:
             shown = "; ".join(f"{named(key or 'none')}: {listed(names)}" for key, names in sorted(groups.items()))
-            yield StatusLine(
-                CHECK, CheckResult.NOTE, f"replicas differ in their {words}: {shown}. Normal during a rollout."
-            )
+            yield CHECK.note(f"replicas differ in their {words}: {shown}. Normal during a rollout.")
 
 
 def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -150,22 +145,20 @@ def check_service(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         return
     for seen in (snapshot.service, snapshot.endpoint_slices):
         if isinstance(seen, Unseen):
-            yield StatusLine(SERVICE, CheckResult.UNKNOWN, seen.why, seen.fix)
+            yield SERVICE.unseen(seen)
     if isinstance(snapshot.service, Unseen):
         return
     where = f"Service {snapshot.namespace}/{NAME}"
     if not snapshot.service:
-        yield StatusLine(
-            SERVICE, CheckResult.WRONG, f"{where} does not exist: no call can arrive.", "Apply it as shipped."
-        )
+        yield SERVICE.wrong(f"{where} does not exist: no call can arrive.", "Apply it as shipped.")
         return
     if isinstance(snapshot.endpoint_slices, Unseen):
         return
     if ready := sum(map(_receives, _endpoints(snapshot.endpoint_slices))):
-        yield StatusLine(SERVICE, CheckResult.WELL, f"{where}: {counted(ready, 'ready endpoint')}.")
+        yield SERVICE.well(f"{where}: {counted(ready, 'ready endpoint')}.")
     else:
         text = f"{where} has no ready endpoint: every call fails."
-        yield StatusLine(SERVICE, CheckResult.WRONG, text, _LOOK.format(snapshot.namespace))
+        yield SERVICE.wrong(text, _LOOK.format(snapshot.namespace))
 
 
 def check_policies(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
@@ -174,14 +167,9 @@ def check_policies(replicas: Sequence[Replica]) -> Iterator[StatusLine]:
     for each in refused:
         since = f" of {named(each.report.policies_since)}" if each.report.policies_since else ""
         text = f"{named(each.name)} keeps its last valid policies{since}: {cited(each.report.policies_problem)}"
-        yield StatusLine(
-            POLICIES,
-            CheckResult.WRONG,
-            text,
-            "Fix the policy file; `neuron-dra policy check` reads it as the webhook does.",
-        )
+        yield POLICIES.wrong(text, "Fix the policy file; `neuron-dra policy check` reads it as the webhook does.")
     digests = sorted({each.report.policies[:12] for each in replicas if each.report.policies})
     if digests and not refused:
-        yield StatusLine(POLICIES, CheckResult.WELL, f"in force: {listed(map(named, digests))}.")
+        yield POLICIES.well(f"in force: {listed(map(named, digests))}.")
     if replicas and not digests:
-        yield StatusLine(POLICIES, CheckResult.WELL, "none.")
+        yield POLICIES.well("none.")

@@ -33,7 +33,7 @@ from cluster.resources import (
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.cluster.rights import RULES, SECRET, Rule
-from commands.status import karpenter, kueue
+from commands.status import kueue
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node, read_node
@@ -45,6 +45,8 @@ NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""
 
 
+_KARPENTER: Final = "app.kubernetes.io/name=karpenter"
+"""Label of the Deployment in Karpenter's chart."""
 TIMEOUT: Final = 15.0
 """Seconds that one request may take."""
 
@@ -138,7 +140,7 @@ async def read_status(reader: ClusterReader, address: str, namespace: str) -> St
         "validating": reader.list(VALIDATING_CONFIGURATIONS, keep=whole),
         "rendered": reader.get(CONFIG_MAPS, namespace, CONFIG_MAP),
         "deployments": reader.list(DEPLOYMENTS, keep=whole, labelSelector=label),
-        "karpenter": reader.list(DEPLOYMENTS, keep=whole, labelSelector=karpenter.SELECTOR),
+        "karpenter": reader.list(DEPLOYMENTS, keep=whole, labelSelector=_KARPENTER),
         "daemon_sets": reader.list(DAEMON_SETS, keep=whole, labelSelector=label),
         "service": reader.get(SERVICES, namespace, NAME),
         "endpoint_slices": reader.list(

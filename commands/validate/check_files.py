@@ -18,6 +18,7 @@ from commands.objects.file_store import FileStore
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.yaml_items import Look
+from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
 from conversion.findings.pod_findings import OF_THE_RUN
@@ -31,22 +32,6 @@ from neuron.findings import Finding, Severity, did_you_mean, warning
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Located:
-    """A finding and the place of its object.
-
-    Attributes:
-        line: line of the file, counted from 1.
-        subject: kind and name of the object.
-        finding: its path is that in the object.
-    """
-
-    source: str
-    line: int
-    subject: str
-    finding: Finding
 
 
 @dataclasses.dataclass(slots=True)

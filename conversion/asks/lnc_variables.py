@@ -14,7 +14,7 @@ from conversion.asks.steering import ModeSettings, Steering, combined
 from conversion.claims.instance_fit import DeviceConfig
 from neuron import names
 from neuron.api.environment import LNC_VARIABLES
-from neuron.findings import Finding, short, warning
+from neuron.findings import Finding, quoted, short, warning
 from neuron.hardware.instances import InstanceType
 
 _MOST_NAME = 63
@@ -24,12 +24,18 @@ BY_VARIABLE = "variable"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Variable:
-    """One variable of a container with Neuron devices; `value` as in `environment.logical_neuron_cores`."""
+    """One variable of a container with Neuron devices.
+
+    Attributes:
+        value: as in `environment.logical_neuron_cores`.
+        written: the beginning of the value as it is written; empty if it comes from elsewhere.
+    """
 
     container: str
     path: str
     name: str
     value: int | None
+    written: str
 
 
 def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> ModeSettings:
@@ -100,15 +106,21 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
         elif each.value is None and not (lnc is not None and sets_lnc):
             yield _unknown(each)
         elif each.value == 0:
-            message = f"container {each.container} sets {each.name} to a value that is not 1 or 2: it does not count."
-            yield warning("NEU225", each.path, message, "Set it to 1 or 2.", each.name)
+            written = quoted(each.written)
+            message = (
+                f"container {each.container} sets {each.name} to {written}, which is not 1 or 2: it does not count."
+            )
+            yield warning("NEU225", each.path, message, "Set it to 1 or 2.", each.written)
 
 
 def _variables(demand: PodDemand) -> list[_Variable]:
     return [
-        _Variable(short(each.container.name, _MOST_NAME), f"spec.{each.section}[{each.index}].env", name, value)
+        _Variable(
+            short(each.container.name, _MOST_NAME), f"spec.{each.section}[{each.index}].env", name, value, written[name]
+        )
         for each in demand.containers
         if each.sets_variables
+        for written in [dict(each.container.device_variables)]
         for name, value in each.container.logical_neuron_cores.items()
     ]
 

@@ -5,7 +5,7 @@ Unconnected devices are used only if a policy allows it.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -72,7 +72,9 @@ class Serving:
 
     def unused(self, asks: Sequence[Ask], lnc: int | None) -> dict[tuple[int, ...], int]:
         """Cores that containers get and did not request, by the asks that use them together."""
-        alone = [(index,) for index, ask in enumerate(asks) if ask.in_cores and ask.amount and index not in self.pool]
+        uses = self.layout.uses
+        shared = [index for index, use in enumerate(uses) if self.pool and use == uses[self.pool[0]]]
+        alone = [(index,) for index, ask in enumerate(asks) if ask.in_cores and ask.amount and index not in shared]
         together = [*alone, self.pool] if self.pool else alone
         return {each: self.cores(each[0], lnc) - sum(asks[index].amount for index in each) for each in together}
 
@@ -172,28 +174,33 @@ def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tup
     """The asks for cores that use one request together, because that takes fewer devices; empty if none do.
 
     The Neuron runtime of each container reserves the next free cores for itself, as many as NEURON_RT_NUM_CORES says.
-    A container that fills its devices has them alone. So has a sidecar, if init containers use what starts after them.
+    A container that fills its devices has them alone. So has a sidecar, if an init container, which uses what starts
+    later, does not find its cores free beside it. The containers of `spec.containers` come first.
     """
     per_device = entry.cores(config.lnc)
     if per_device is None:
         return ()
-    init = any(ask.role is Role.INIT and ask.amount for ask in asks)
-    found = [
-        index
-        for index, ask in enumerate(asks)
-        if ask.in_cores
-        and ask.amount % per_device
-        and (ask.role is Role.APP or (ask.role is Role.SIDECAR and not init))
-    ]
+
+    def parts(role: Role) -> list[int]:
+        return [i for i, ask in enumerate(asks) if ask.role is role and ask.in_cores and ask.amount % per_device]
+
+    def cores(indices: Iterable[int]) -> int:
+        return sum(asks[index].amount for index in indices)
+
+    apps, sidecars = parts(Role.APP), parts(Role.SIDECAR)
+    beside = -(-cores([*apps, *sidecars]) // per_device) * per_device - cores(sidecars)
+    init = [ask for ask in asks if ask.role is Role.INIT and ask.amount]
+    fits = all(ask.in_cores and ask.amount <= beside for ask in init) if apps else not init
+    found = [*apps, *sidecars] if fits else apps
     alone = sum(-(-asks[index].amount // per_device) for index in found)
-    together = -(-sum(asks[index].amount for index in found) // per_device)
+    together = -(-cores(found) // per_device)
     # A refusal counts the devices of each container.
     return tuple(found) if together < alone and together <= (entry.devices or together) else ()
 
 
-def _together(asks: Sequence[Ask], pool: Collection[int]) -> list[Ask]:
+def _together(asks: Sequence[Ask], pool: Sequence[int]) -> list[Ask]:
     """The asks, where the first one of a pool asks for the cores of all, and the others for nothing."""
-    first, total = min(pool), sum(asks[index].amount for index in pool)
+    first, total = pool[0], sum(asks[index].amount for index in pool)
     return [
         ask
         if index not in pool

@@ -133,9 +133,10 @@ class _Made:
         return structs.replace(self.claim, warnings=self.warnings(asks, config))
 
     def warnings(self, asks: Sequence[Ask], config: DeviceConfig) -> tuple[Finding, ...]:
-        """NEU202, NEU213, NEU215, NEU219 and what collectives refuse, for these containers."""
+        """NEU202, NEU213, NEU215, NEU219, NEU226 and what collectives refuse, for these containers."""
         return (
             *_waste(asks, self.servings, config),
+            *_of_another_lnc(asks, self.servings, config),
             *_collectives(asks, self.servings),
             *_unconnected(asks, self.servings),
             *(dataclasses.replace(each, path=asks[index].resource_path) for index, each in self.untried),
@@ -373,6 +374,23 @@ def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfi
                 message = message.replace(" and gets ", " together and get ")
             found[index] = warning("NEU202", asks[index].resource_path, message, value=str(amount))
     return [found[index] for index in sorted(found)]
+
+
+def _of_another_lnc(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> Iterator[Finding]:
+    """NEU226 for each container that names cores, beside its devices, of another logical NeuronCore than it gets."""
+    for index, ask in enumerate(asks):
+        for serving in servings if ask.cores else ():
+            cores = serving.cores(index, config.lnc)
+            if cores != ask.cores:
+                lnc = config.lnc or serving.entry.default_logical_neuron_core
+                message = (
+                    f"container {ask.container} asks for {ask.resource}: {ask.amount} with {names.RESOURCE_NEURONCORE}:"
+                    f" {ask.cores}, and the claim has logical NeuronCore {lnc}: {counted(cores, 'core')} on"
+                    f" {serving.entry.name}."
+                )
+                fix = f"Set the annotation {names.ANNOTATION_LNC} to the one for which the model is compiled."
+                yield warning("NEU226", ask.resource_path, message, fix, str(ask.cores))
+                break
 
 
 def _collectives(asks: Sequence[Ask], servings: Sequence[Serving]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from conversion.objects import pods
 from neuron import names
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import NeuronConfig
-from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short, warning
+from neuron.findings import BOUNDS, Finding, Findings, did_you_mean, quoted, short, warning
 
 _SHOWN: Final = 40
 
@@ -66,7 +66,7 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
             findings.add([warning("NEU702", path, message, fix, name)])
     check = _References(entries, known)
     for reference in references:
-        findings.add(check.findings(reference, hint=len(findings) < MOST_SHOWN))
+        findings.add(check.findings(reference, hint=len(findings) < BOUNDS.shown))
     if context is not None:
         findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))

@@ -73,6 +73,9 @@ _SECTIONS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("limits", "requests")
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
 _MOST_CONTAINERS: Final = 64
+_HOLDERS: Final = frozenset({"limit", "limits", "request", "requests", "resource", "resources"})
+"""Fields that somebody wrote to ask for resources, in lower case."""
+_DEEPEST: Final = 4
 
 
 def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
@@ -95,6 +98,24 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
             for resource in _legacy(resources):
                 yield _unread((*path, "resources"), resource, resource)
             yield from _beside((*path, "resources"), resources, _AMOUNTS)
+    others = spec.get("ephemeralContainers")
+    for index, each in enumerate(others[:_MOST_CONTAINERS] if isinstance(others, list) else ()):
+        if resource := _asked(mapping(each), _DEEPEST):
+            path = path_text(("spec", "ephemeralContainers", index))
+            message = f"an ephemeral container asks for {resource}: Kubernetes takes no resources there."
+            fix = "The API server refuses it. Put it under resources.limits of a container."
+            yield Finding("NEU129", path, message, fix, resource)
+
+
+def misplaced_around(data: Mapping[str, object], path: Sequence[str | int]) -> Iterator[Finding]:
+    """NEU129 for resources around a pod template, as `spec.resources` of a Deployment. `path`: of the pod template."""
+    owner: object = data
+    for depth, step in enumerate(path):
+        for field, value in mapping(owner).items():
+            resource = _asked({field: value}, 2) if field.lower() in _HOLDERS else ""
+            if resource:
+                yield _unread(path[:depth], field, resource)
+        owner = mapping(owner).get(step) if isinstance(step, str) else None
 
 
 def _beside(path: Sequence[str | int], owner: Mapping[str, object], known: Sequence[str]) -> Iterator[Finding]:
@@ -103,9 +124,20 @@ def _beside(path: Sequence[str | int], owner: Mapping[str, object], known: Seque
         if field in known or not (amounts := mapping(value)):
             continue
         inner = [amounts, *map(mapping, amounts.values())]
-        resource = next((found for each in inner for found in _legacy(each)), "")
+        resource = next((found for each in inner for found in _legacy(each)), "") or _asked(amounts, _DEEPEST)
         if resource:
             yield _unread(path, field, resource)
+
+
+def _asked(value: Mapping[str, object], depth: int) -> str:
+    """A legacy resource that stands in a field for resources, at most so many mappings deep; empty if there is none."""
+    for field, inner in value.items():
+        below = mapping(inner)
+        if str(field).lower() in _HOLDERS and (found := next(_legacy(below), "")):
+            return found
+        if depth > 1 and below and (found := _asked(below, depth - 1)):
+            return found
+    return ""
 
 
 def _legacy(amounts: object) -> Iterator[str]:
@@ -114,6 +146,7 @@ def _legacy(amounts: object) -> Iterator[str]:
 
 def _unread(path: Sequence[str | int], field: object, resource: str) -> Finding:
     where = path_text(path) or "the object"
-    message = f"{where} has {quoted(field)} with {resource}, which is no field there: the pod gets no device."
+    held = "" if field == resource else f" with {resource}"
+    message = f"{where} has {quoted(field)}{held}, which is no field there: the pod gets no device."
     fix = "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container."
     return Finding("NEU129", path_text((*path, str(field))), message, fix, resource)

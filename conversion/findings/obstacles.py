@@ -55,7 +55,8 @@ def pinned(container: pods.Container, path: str) -> Iterator[Finding]:
 def host_devices(pod: pods.Pod) -> Iterator[Finding]:
     """NEU234: volumes of a pod with a claim that are Neuron devices of the host."""
     for index, device in pod.host_devices[:_MOST_VOLUMES]:
-        message = f"volume {index} is the host's {device}, beside a claim: another pod may hold this device."
+        held = "this device" if device != "/dev" else "a Neuron device in it"
+        message = f"volume {index} is the host's {device}, beside a claim: another pod may hold {held}."
         fix = "Remove the volume: the driver gives the container the devices of its claim."
         yield warning("NEU234", f"spec.volumes[{index}].hostPath.path", message, fix, device)
 

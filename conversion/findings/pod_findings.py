@@ -46,7 +46,7 @@ def limited(facts: NamespaceFacts, device_class: str) -> list[Finding]:
     The API server would say only that the pod has no limit (`plugin/pkg/admission/limitranger`).
     """
     fix = f"Drop it; bound Neuron devices by quota {device_class}.deviceclass.resource.k8s.io/devices."
-    message = "LimitRange {} has a min or max for a Neuron resource, which refuses this pod."
+    message = "LimitRange {} has a min, max or ratio for a Neuron resource, which refuses this pod."
     return [Finding("NEU205", "metadata.namespace", message.format(each), fix, each) for each in facts.limit_ranges]
 
 

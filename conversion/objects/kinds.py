@@ -42,7 +42,6 @@ class Kind:
         counted_by_template: whether Kueue (0.17 and later) counts its pod templates, which admission does not change.
         copies_queue: whether Kueue copies its queue label to its pod template.
         controller: API version and kind of the controller of its pods, if that is another object.
-        served: whether current API servers serve it; false for groups that Kubernetes has removed.
         check: for a kind without pods: object -> findings about its own fields. The errors refuse the object.
     """
 
@@ -57,7 +56,6 @@ class Kind:
     counted_by_template: bool = False
     copies_queue: bool = False
     controller: tuple[str, str] | None = None
-    served: bool = True
     check: Callable[[Mapping[str, object]], Iterable[Finding]] | None = None
 
     @property
@@ -90,15 +88,13 @@ _ALL: Final = (
     Kind("", "ReplicationController", (_TEMPLATE,)),
     *(
         Kind(
-            group,
+            "apps",
             kind,
             (_TEMPLATE,),
-            counted_by_template=group == "apps" and kind == "StatefulSet",
-            copies_queue=group == "apps" and kind == "Deployment",
+            counted_by_template=kind == "StatefulSet",
+            copies_queue=kind == "Deployment",
             controller=("apps/v1", "ReplicaSet") if kind == "Deployment" else None,
-            served=group == "apps",
         )
-        for group in ("apps", "extensions")
         for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
     ),
     Kind("batch", "Job", (_TEMPLATE,), counted_by_template=True),

@@ -159,11 +159,8 @@ _NUMBERS: Final[Mapping[GroupKind, _Count]] = {
     ("", "Pod"): _one,
     ("", "PodTemplate"): _one,
     ("", "ReplicationController"): _replicas,
-    **{
-        (group, kind): _per_node if kind == "DaemonSet" else _replicas
-        for group in ("apps", "extensions")
-        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-    },
+    **{("apps", kind): _replicas for kind in ("Deployment", "StatefulSet", "ReplicaSet")},
+    ("apps", "DaemonSet"): _per_node,
     ("batch", "Job"): _job,
     ("batch", "CronJob"): _cron_job,
     ("jobset.x-k8s.io", "JobSet"): _replicated_job,

@@ -86,6 +86,8 @@ def _children(parent: object, step: str | int) -> list[tuple[str | int, object]]
             return [(step, parent[step])]
         case list() if step == ANY:
             return list(enumerate(parent))
+        case list() if isinstance(step, int) and step < len(parent):
+            return [(step, parent[step])]
         case _:
             return []
 

@@ -28,7 +28,7 @@ _MEMBER = re.compile(r"^(metadata\.(?:annotations|labels))\.(.+)$")
 _RESOURCE = names.RESOURCE_NEURON.encode()
 _LABEL = names.LABEL_CONVERTED.encode()
 _VARIABLE = b"NEURON_"
-_HOST_DEVICE: Final = re.compile(r"/dev/neuron[0-9]{0,4}")
+_HOST_DEVICE: Final = re.compile(r"/dev(?:/neuron[0-9]{0,4})?")
 _Text = str | int | float | bool | None
 """A value that is not used: the API server admits strings only."""
 MOST_CONTAINERS: Final = 512
@@ -85,6 +85,7 @@ class _ResourceClaim(TypedDict, total=False):
 
 class _EnvVar(TypedDict, total=False):
     name: str
+    value: str | None
 
 
 class _HostPath(TypedDict, total=False):
@@ -368,14 +369,14 @@ class Pod(Struct, frozen=True):
 
     @property
     def host_devices(self) -> tuple[tuple[int, str], ...]:
-        """Index and path of the volumes that are a Neuron device of the host.
+        """Index and path of the volumes that are a Neuron device of the host, or all of its devices.
 
         Of all volumes, only these are part of the view: each pod has a volume with a name of its own for its token.
         """
         if self.spec.volumes is ABSENT:
             return ()
         raw = bytes(self.spec.volumes)
-        if b"hostPath" not in raw or not mentions(raw, b"neuron"):
+        if b"hostPath" not in raw or not mentions(raw, b"dev"):
             return ()
         volumes: list[dict[str, Any]] = _part(self.spec.volumes, _check_volumes, "spec.volumes") or []
         paths = ((index, (each.get("hostPath") or {}).get("path")) for index, each in enumerate(volumes))

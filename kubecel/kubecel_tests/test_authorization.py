@@ -1,7 +1,5 @@
 """The authorizer: what is asked, and what it costs."""
 
-import time
-
 import pytest
 
 from kubecel.budget import POLICY_LIMITS, Budget
@@ -10,6 +8,7 @@ from kubecel.compile import Cel
 from kubecel.errors import CelBudgetExceededError, CelCostExceededError, CelRuntimeError, CelTypeError
 from kubecel.library.authorization import AccessDecision, Authorizer, Question
 from kubecel.types import AUTHORIZER
+from kubecel_tests.evaluating import frozen_clock
 
 REQUEST = Question(group="apps", resource="deployments", subresource="scale", namespace="lab", name="web")
 
@@ -30,7 +29,7 @@ def asked(source: str, answer: AccessDecision = AccessDecision(allowed=True)) ->
         return answer
 
     program = Cel().compile(source, {"authorizer": AUTHORIZER})
-    budget = Budget(time.monotonic, POLICY_LIMITS)
+    budget = Budget(frozen_clock, POLICY_LIMITS)
     result = program.evaluate({"authorizer": Authorizer(ask, REQUEST)}, budget)
     return result, questions, budget.spent
 

@@ -11,7 +11,7 @@ from kubecel.budget import DEFAULT_LIMITS, SELECTOR_LIMITS, Budget, Limits
 from kubecel.compile import Cel
 from kubecel.errors import CelBudgetExceededError, CelCompileError, CelError, CelRuntimeError, CelSyntaxError
 from kubecel.types import BOOL, DYN
-from kubecel_tests.evaluating import ENGINE, compiled
+from kubecel_tests.evaluating import ENGINE, compiled, frozen_clock
 from kubecel_tests.test_robustness import CALLS, LOOPS, MACROS, OPERATORS, call
 from kubecel_tests.timing import assert_below
 
@@ -154,24 +154,24 @@ SELECTOR_BOMBS = [
 @pytest.mark.parametrize("source", SELECTOR_BOMBS)
 def test_a_selector_may_build_less_than_a_policy(source: str) -> None:
     with pytest.raises(CelBudgetExceededError, match="are allowed"):
-        Cel(SELECTOR_LIMITS).compile(source, {}).evaluate({}, Budget(time.monotonic, SELECTOR_LIMITS))
-    assert Cel(DEFAULT_LIMITS).compile(source, {}).evaluate({}, Budget(time.monotonic, DEFAULT_LIMITS)) is True
+        Cel(SELECTOR_LIMITS).compile(source, {}).evaluate({}, Budget(frozen_clock, SELECTOR_LIMITS))
+    assert Cel(DEFAULT_LIMITS).compile(source, {}).evaluate({}, Budget(frozen_clock, DEFAULT_LIMITS)) is True
 
 
 def test_the_values_that_one_evaluation_builds_have_a_common_limit() -> None:
     variables = {"l": list(range(2000)), "s": "x" * 250}
     limits = Limits(built=1_000_000)
     with pytest.raises(CelBudgetExceededError, match="values of more than 1000000 characters together"):
-        compiled("l.map(x, s.replace('', s))", variables).evaluate(variables, Budget(time.monotonic, limits))
+        compiled("l.map(x, s.replace('', s))", variables).evaluate(variables, Budget(frozen_clock, limits))
 
 
 def test_a_pattern_is_evaluated_if_the_time_is_enough_for_its_worst_case() -> None:
     text = "registry.example/team/image:1.2.3 " * 300
     variables = {"s": text}
     program = compiled("s.matches('^[a-z]+[.]example/[a-z0-9-]{1,30}/')", variables)
-    assert program.evaluate(variables, Budget(time.monotonic)) is True
+    assert program.evaluate(variables, Budget(frozen_clock)) is True
     with pytest.raises(CelBudgetExceededError, match="instructions on a text of 1000000 bytes may take longer"):
-        compiled("s.matches('(a?){900}x$')", {"s": ""}).evaluate({"s": "a" * MEGA}, Budget(time.monotonic))
+        compiled("s.matches('(a?){900}x$')", {"s": ""}).evaluate({"s": "a" * MEGA}, Budget(frozen_clock))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_pattern_is_evaluated_if_the_time_is_enough_for_its_worst_case() -> No
 )
 def test_the_last_index_is_where_python_finds_it(text: str, part: str) -> None:
     variables = {"a": text, "b": part}
-    found = compiled("a.lastIndexOf(b)", variables).evaluate(variables, Budget(time.monotonic))
+    found = compiled("a.lastIndexOf(b)", variables).evaluate(variables, Budget(frozen_clock))
     assert found == text.rfind(part)
 
 

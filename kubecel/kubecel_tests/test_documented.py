@@ -1,12 +1,19 @@
-"""The examples of the documentation, with the results that it states.
+"""The examples of the documentation, with the results that it states; those of README.md, with what they print.
 
 Sources: kubernetes.io "Common Expression Language in Kubernetes"; package documentation of
 k8s.io/apiserver/pkg/cel/library; cel-go's ext/README.md and cel.OptionalTypes. What a real API server answers to the
 same examples, and to many more, is in test_kubernetes_answers.
 """
 
+import contextlib
+import dataclasses
+import io
+import re
+from pathlib import Path
+
 import pytest
 
+from kubecel import budget
 from kubecel.errors import CelError
 from kubecel_tests.evaluating import value
 
@@ -146,3 +153,26 @@ def test_documented_results(example: str) -> None:
 def test_documented_errors(example: str) -> None:
     with pytest.raises(CelError):
         value(example)
+
+
+TEXT = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+PRINTED = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+TABLE = re.findall(r"^\|.*\| `(\w+)` \|([^|]+)\|([^|]+)\|([^|]+)\|$", TEXT, re.MULTILINE)
+PURPOSES = (budget.SELECTOR_LIMITS, budget.POLICY_LIMITS, budget.MATCH_CONDITION_LIMITS)
+
+
+def test_the_examples_print_what_the_page_says() -> None:
+    """Each goes on where the one before it ends."""
+    names: dict[str, object] = {}
+    for code, expected in PRINTED:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)  # noqa: S102 - the page's own code
+        assert printed.getvalue() == expected
+    assert len(PRINTED) == 2
+
+
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(budget.Limits)])
+def test_the_table_has_the_limits(field: str) -> None:
+    [cells] = [cells for name, *cells in TABLE if name == field]
+    assert [float(cell.replace(",", "")) for cell in cells] == [getattr(each, field) for each in PURPOSES]

@@ -15,7 +15,6 @@ from neuron.findings import Finding, Severity
 from neuron.hardware.instances import InstanceType
 from neuron.quantities import NotACountError, parse_count
 
-_LONGEST: Final = 64
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 """kube-controller-manager sets it on claims that it makes from templates."""
 
@@ -170,7 +169,7 @@ def _cores(result: Result) -> int | None:
         return parse_count(amount)
     except NotACountError as error:
         raise AllocationError(
-            f"Device {result.device} is allocated with {names.CAPACITY_CORES} {str(amount)[:_LONGEST]!r}, which "
+            f"Device {result.device} is allocated with {names.CAPACITY_CORES} {str(amount)[:64]!r}, which "
             f"{error}. The scheduler allocates whole cores; delete the claim to have it allocated again."
         ) from error
 

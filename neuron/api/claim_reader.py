@@ -23,7 +23,7 @@ from neuron.api.claim_specs import (
 )
 from neuron.api.fields import mappings
 from neuron.api.taints import TolerationSpec
-from neuron.findings import MOST_SHOWN, Finding, Findings, did_you_mean, quoted, short
+from neuron.findings import BOUNDS, Finding, Findings, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
 VERSIONS: Final = tuple(_FIELDS_UNDER)
@@ -74,17 +74,9 @@ _MOST: Final = {
 """The list `requests` of a constraint or config has the same limit as that of the claim."""
 _JUDGED: Final = 2
 """A list is read up to this multiple of its API limit: a newer API server may allow more. The rest is ignored."""
-_MOST_UNKNOWN: Final = 16
-"""Unknown fields of one object that are reported one by one."""
-_MOST_CAPACITIES: Final = 32
-"""Capacities of one request that are read: a device has at most 32 attributes and capacities."""
-_MOST_TOLERATIONS: Final = 16
-"""Tolerations of one request that are read: the API server's limit."""
 _EMPTY: Final[Mapping[str, object]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
-_LARGEST_COUNT: Final = 2**63 - 1
-"""`count` is an int64."""
 _SHOWN: Final = 64
 
 
@@ -146,8 +138,8 @@ def value_text(value: object) -> str:
 
 
 def _tolerations(value: object) -> tuple[TolerationSpec, ...]:
-    """The readable tolerations of a request. The API server reports the others."""
-    return tuple([TolerationSpec.read(each) for each in itertools.islice(mappings(value), _MOST_TOLERATIONS)])
+    """The readable tolerations of a request, up to the API server's limit. The API server reports the others."""
+    return tuple([TolerationSpec.read(each) for each in itertools.islice(mappings(value), 16)])
 
 
 class _SpecReader:
@@ -184,13 +176,12 @@ class _SpecReader:
             self._wrong_type(value, path, "an object")
             return _EMPTY
         unknown = [key for key in value if key not in known.names]
-        for key in unknown[:_MOST_UNKNOWN]:
+        named, others = unknown[:16], unknown[16:]
+        for key in named:
             self._unknown_field(str(key), path, known.names)
-        if len(unknown) > _MOST_UNKNOWN:
-            field, more = path.rpartition(".")[2], len(unknown) - _MOST_UNKNOWN
-            self._refuse(
-                "NEU501", path, f"{field} has {more} more unknown fields.", f"Its fields are {', '.join(known.names)}."
-            )
+        if others:
+            message = f"{path.rpartition('.')[2]} has {len(others)} more unknown fields."
+            self._refuse("NEU501", path, message, f"Its fields are {', '.join(known.names)}.")
         return value
 
     def items(self, owner: Mapping[str, object], key: str, path: str) -> list[tuple[Any, str]]:
@@ -246,7 +237,7 @@ class _SpecReader:
 
     def _closest(self, word: str, known: Sequence[str]) -> str:
         """A suggestion, unless there are more findings than an answer shows: it is expensive."""
-        return "" if len(self.findings) >= MOST_SHOWN else did_you_mean(word, known)
+        return "" if len(self.findings) >= BOUNDS.shown else did_you_mean(word, known)
 
     def _wrong_type(self, value: object, path: str, wanted: str) -> None:
         field = path.rpartition(".")[2]
@@ -324,7 +315,7 @@ class _SpecReader:
         if isinstance(value, bool) or not isinstance(value, int):
             self._wrong_type(value, where, "an integer")
             return 0
-        if not -_LARGEST_COUNT <= value <= _LARGEST_COUNT:
+        if value.bit_length() > 63:  # the field is an int64
             message = f"count is {value_text(value)}, which is no 64-bit number."
             self._refuse("NEU507", where, message, "Request at most the devices of one node.", value)
             return 0
@@ -346,7 +337,8 @@ class _SpecReader:
         if requests is not None and not isinstance(requests, Mapping):
             self._wrong_type(requests, f"{where}.requests", "an object")
             return
-        for name, value in itertools.islice((requests or {}).items(), _MOST_CAPACITIES):
+        # A device has at most 32 attributes and capacities.
+        for name, value in itertools.islice((requests or {}).items(), 32):
             try:
                 readable = quantities.parse_amount(value) >= 0
             except quantities.NotAQuantityError:

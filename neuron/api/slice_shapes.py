@@ -20,9 +20,6 @@ _FIXED: Final = re.compile(
 )
 """Attributes that instance type and device index determine. All others differ between nodes."""
 
-_MOST_VALUES: Final = 4096
-"""If an attribute has more values, the values are not kept."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceDevice:
@@ -119,7 +116,7 @@ class Census:
                 continue
             changed |= value not in counts
             counts[value] += 1
-            if len(counts) > _MOST_VALUES:
+            if len(counts) > 4096:  # the values are not kept
                 self._values[instance_type, name] = None
         return changed
 

@@ -175,23 +175,11 @@ def _text(value: object) -> str | None:
     return sys.intern(value) if isinstance(value, str) else None
 
 
-def _version(value: object) -> Version | None:
-    return Version(value) if isinstance(value, str) else None
-
-
-def _bool(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 _SCALARS: Final[Mapping[str, Callable[[object], Scalar | None]]] = {
     "string": _text,
-    "int": _int,
-    "bool": _bool,
-    "version": _version,
+    "int": lambda value: value if isinstance(value, int) and not isinstance(value, bool) else None,
+    "bool": lambda value: value if isinstance(value, bool) else None,
+    "version": lambda value: Version(value) if isinstance(value, str) else None,
 }
 """Field of one value; the field of a list has an "s" more."""
 

@@ -19,7 +19,7 @@ from neuron.api.fields import mapping, mappings
 from policies.files.folders import PolicyError
 from policies.judging import device_counts, matching
 from policies.judging.conditions import Failure
-from policies.judging.evaluate import REVIEW_SECONDS, TimeLimit, UndecidedError, evaluate, matching_rules
+from policies.judging.evaluate import REVIEW_LIMIT, TimeLimit, UndecidedError, evaluate, matching_rules
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PlacedCase, PodRule, TemplateRule, ValidatingRule
@@ -68,7 +68,7 @@ def _now() -> dt.datetime:
 def run_cases(
     rule: AnyRule,
     clock: Clock,
-    left: Callable[[], float] = lambda: REVIEW_SECONDS,
+    left: Callable[[], float] = lambda: REVIEW_LIMIT.seconds,
     *,
     lapses: bool = False,
     now: Callable[[], dt.datetime] = _now,
@@ -81,7 +81,7 @@ def run_cases(
     """
     for at, case in enumerate(cases_of(rule)):
         started = clock()
-        limit = TimeLimit(min(REVIEW_SECONDS, max(0.0, left())))
+        limit = TimeLimit(min(REVIEW_LIMIT.seconds, max(0.0, left())))
         where, place, before, after, name = rule.document, at, None, None, ""
         match rule, case:
             case MutatingRule(), PlacedCase():

@@ -16,13 +16,23 @@ from policies.schema.documents import PolicyProblem
 from runtime.files import TooLargeError, read_regular
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-_LARGEST_FILE: Final = 1 << 20
-LARGEST_FOLDER: Final = 16 << 20
-_MOST_FILES: Final = 1000
-_MOST_ENTRIES: Final = 10_000
 _CONFIG_MAP_DATA: Final = "..data"
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderBounds:
+    """What a folder of policies may have."""
+
+    file: int = 1 << 20  # bytes
+    folder: int = 16 << 20  # bytes of all files
+    files: int = 1000
+    entries: int = 10_000  # with directories and files that are no policies
+    kept: int = 720 * 1024  # bytes of a kept set, compressed: a ConfigMap has at most 1 MiB, in base64
+
+
+BOUNDS: Final = FolderBounds()
 
 
 class PolicyError(Exception):
@@ -102,11 +112,11 @@ class _FolderReader:
             directories[:] = sorted(name for name in directories if not name.startswith("."))
             seen += len(directories) + len(names)
             wanted = sorted(name for name in names if not name.startswith(".") and name.endswith(_SUFFIXES))
-            over = len(self.found) + len(wanted) > _MOST_FILES or seen > _MOST_ENTRIES
+            over = len(self.found) + len(wanted) > BOUNDS.files or seen > BOUNDS.entries
             if over or not all(self.take(Path(directory, name)) for name in wanted):
                 message = (
-                    f"a folder of policies has at most {_MOST_FILES} policy files of {LARGEST_FOLDER} bytes together,"
-                    f" and {_MOST_ENTRIES} entries; move other files out of this folder."
+                    f"a folder of policies has at most {BOUNDS.files} policy files of {BOUNDS.folder} bytes together,"
+                    f" and {BOUNDS.entries} entries; move other files out of this folder."
                 )
                 self.problems.append(PolicyProblem(_shown(self._folder), 0, message))
                 self.incomplete = True
@@ -114,19 +124,19 @@ class _FolderReader:
 
     def take(self, path: Path) -> bool:
         """Read one file; False if the folder is too large."""
-        if self._size > LARGEST_FOLDER:
+        if self._size > BOUNDS.folder:
             return False
         shown = _shown(self._folder / path.relative_to(self._root))
         try:
-            content = read_regular(path, _LARGEST_FILE)
+            content = read_regular(path, BOUNDS.file)
         except TooLargeError:
-            self.problems.append(PolicyProblem(shown, 1, f"the file is larger than {_LARGEST_FILE} bytes; split it."))
+            self.problems.append(PolicyProblem(shown, 1, f"the file is larger than {BOUNDS.file} bytes; split it."))
         except OSError as error:
             self.problems.append(PolicyProblem(shown, 0, f"this cannot be read: {error.strerror}."))
         else:
             self._size += len(content)
             self.found[shown] = content
-        return self._size <= LARGEST_FOLDER
+        return self._size <= BOUNDS.folder
 
     def _unreadable(self, error: OSError) -> None:
         self.incomplete = True
@@ -155,7 +165,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 def fingerprint(folder: Path) -> Fingerprint:
     """Names, times, sizes and inodes of the files, with links followed as a mounted ConfigMap needs.
 
-    Opens no file. Stops after `_MOST_ENTRIES` entries; `read_folder` rejects such a folder.
+    Opens no file. Stops after `BOUNDS.entries` entries; `read_folder` rejects such a folder.
     """
     found = []
     generation = os.path.realpath(folder / _CONFIG_MAP_DATA)
@@ -169,13 +179,11 @@ def fingerprint(folder: Path) -> Fingerprint:
                 found.append((path, 0, 0, 0))
             else:
                 found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
-        if len(found) > _MOST_ENTRIES:
+        if len(found) > BOUNDS.entries:
             break
     return ((generation, 0, 0, 0), *sorted(found))
 
 
-LARGEST_KEPT: Final = 720 * 1024
-"""Bytes, compressed. A ConfigMap has at most 1 MiB, in base64."""
 _FILE: Final = "policies.json.z"
 
 
@@ -236,8 +244,8 @@ def pack(kept: KeptSet) -> bytes:
     texts = {name: base64.b64encode(content).decode() for name, content in kept.files.items()}
     data = {"since": kept.since.isoformat(), "digest": kept.digest, "files": texts}
     content = zlib.compress(json.dumps(data, sort_keys=True).encode(errors="surrogateescape"), 9)
-    if len(content) > LARGEST_KEPT:
-        raise KeepError(f"the policies have {len(content)} bytes compressed, and at most {LARGEST_KEPT} are kept")
+    if len(content) > BOUNDS.kept:
+        raise KeepError(f"the policies have {len(content)} bytes compressed, and at most {BOUNDS.kept} are kept")
     return content
 
 
@@ -249,7 +257,7 @@ def unpack(content: bytes) -> KeptSet:
     """
     try:
         stream = zlib.decompressobj()
-        text = stream.decompress(content, 2 * LARGEST_FOLDER)  # Base64 takes a third more.
+        text = stream.decompress(content, 2 * BOUNDS.folder)  # Base64 takes a third more.
         if stream.unconsumed_tail or not stream.eof:
             raise KeepError("it is too large or cut off")
         data: Any = json.loads(text)
@@ -276,7 +284,7 @@ class FolderKeeper:
     async def read(self) -> bytes | None:
         """See `PolicyKeeper`."""
         try:
-            return read_regular(self._path, LARGEST_KEPT)
+            return read_regular(self._path, BOUNDS.kept)
         except FileNotFoundError:
             return None
         except (OSError, TooLargeError) as error:

@@ -27,7 +27,7 @@ _DEVICES: Final = "resource.k8s.io"
 _CLAIMS: Final = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
 SENT: Final[Mapping[tuple[str, str], Set[str]]] = {
     **{(_DEVICES, each): _WRITES for each in _CLAIMS},
-    **{(each.group, each.plural): _WRITES for each in KINDS.values() if each.served},
+    **{(each.group, each.plural): _WRITES for each in KINDS.values()},
     ("", "pods"): frozenset({"CREATE"}),
 }
 """Operations by group and resource, as in `deploy/manifests/validating.yaml`; a test compares them. For claims,

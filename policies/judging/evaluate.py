@@ -22,8 +22,6 @@ from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, stronge
 from policies.schema.base import MatchResources, in_force
 from policies.selectors.engine import DeviceSelectors
 
-REVIEW_SECONDS: Final = 1.0
-"""Time-out of all policies together for one request; the API server waits 10 s by default."""
 OUT_OF_TIME: Final = "not evaluated: the policies before it used all the time of one request"
 
 
@@ -36,7 +34,7 @@ class TimeLimit:
         selectors: of claims that may be evaluated for the first time.
     """
 
-    seconds: float = REVIEW_SECONDS
+    seconds: float = 1.0  # the API server waits 10 s by default
     raises: bool = False
     selectors: float = math.inf
 

@@ -1,4 +1,4 @@
-"""Facts beside an object that counting its devices needs. `policies.applying.knowledge` gathers them."""
+"""Facts beside an object that counting its devices needs. `policies.applying.requests` gathers them."""
 
 import dataclasses
 import functools
@@ -17,8 +17,6 @@ from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes, qualifi
 from neuron.hardware.instances import Catalogue
 from policies.selectors.engine import DeviceSelectors, ExpressionMemory
 
-_LONGEST: Final = 1024
-"""Longest selector that is evaluated, in characters: exclusions are short."""
 _MOST: Final = 8
 """Selectors of one request that are evaluated."""
 _ALIKE: Final = frozenset(
@@ -79,7 +77,7 @@ class WholeNodes:
     def _answer(self, expression: str, within: DeviceSelectors | None) -> _Answer:
         if selectors.selects_single_devices(expression):
             return 0, True
-        if len(expression) > _LONGEST:
+        if len(expression) > 1024:  # exclusions are short
             return self._index.everything, True
         known = self._known.get(expression)
         if known is None:

@@ -22,7 +22,6 @@ _DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 _LINE_BREAK: Final = re.compile(r"[\n\r]")
 _LONGEST_PART: Final = 63
-_LONGEST_PREFIX: Final = 253
 
 RESERVED: Final = frozenset(
     (
@@ -66,9 +65,13 @@ def label_key_fault(key: str) -> str:
         return (
             "this must be a label key: at most 63 letters, digits, '-', '_' or '.', after an optional DNS name and '/'"
         )
-    if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX):
+    if slash and not _is_subdomain(prefix):
         return "the prefix before the '/' of a label key must be a DNS name in lower case"
     return ""
+
+
+def _is_subdomain(text: str) -> bool:
+    return bool(_SUBDOMAIN.fullmatch(text)) and len(text) <= 253
 
 
 def label_value_fault(value: str) -> str:
@@ -233,7 +236,7 @@ def _param_kind(kind: Mapping[str, str]) -> Found:
     group, _, rest = version.rpartition("/")
     if version.count("/") > 1:
         yield ("apiVersion",), f"{_shown(version)}: write group/version, such as v1 or example.com/v1"
-    elif group and (not _SUBDOMAIN.fullmatch(group) or len(group) > _LONGEST_PREFIX):
+    elif group and not _is_subdomain(group):
         yield ("apiVersion",), f"{_shown(version)}: the group must be a DNS name in lower case"
     elif not _is_dns_label(rest):
         yield ("apiVersion",), f"{_shown(version)}: the version must be such as v1 or v1beta1"

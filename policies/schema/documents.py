@@ -25,8 +25,6 @@ Path = tuple[str | int, ...]
 """Keys and list positions from the document's root."""
 
 _LIMITS: Final = DocumentLimits(depth=100, values=200_000)
-_LONGEST_NUMBER: Final = 64
-"""Characters."""
 _NUMBER: Final = re.compile(r"[-+.0-9][-+.:_0-9eExXoOa-fA-F]*", re.ASCII)
 _LINE_BREAK: Final = re.compile("\n")
 _TAGS: Final = frozenset({"", "!", *(TAG_PREFIX + name for name in ("str", "int", "float", "bool", "null"))})
@@ -164,7 +162,7 @@ class _Builder:
             tag = node.tag.removeprefix("!").removeprefix(TAG_PREFIX)
             message = f"{node.text[:64]!r} has the YAML tag '!{tag}', which Kubernetes does not read; remove the tag."
             raise DocumentError(self._line(node.start), message)
-        if not node.style and len(node.text) > _LONGEST_NUMBER and _NUMBER.fullmatch(node.text):
-            message = f"{node.text[:_LONGEST_NUMBER]!r}… is too long for a value of type int."
+        if not node.style and len(node.text) > 64 and _NUMBER.fullmatch(node.text):
+            message = f"{node.text[:64]!r}… is too long for a value of type int."
             raise DocumentError(self._line(node.start), message)
         return node.value

@@ -8,21 +8,20 @@ result, in either order.
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from kubecel import types
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Node, bound_names
-from kubecel.types import Type
-from kubecel.values import kind_of
+from neuron.hardware.device_shapes import Version
 
 Path = tuple[str, ...]
 
 _DEVICE: Final = "device"
 _FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNWRAPPING: Final = frozenset({"orValue", "or", "value"})
-_CONSTRUCTORS: Final = {"semver": types.SEMVER, "quantity": types.QUANTITY}
+_CONSTRUCTORS: Final[Mapping[str, Callable[[str], object]]] = {"semver": Version, "quantity": str}
 
 
 class DeviceField(enum.StrEnum):
@@ -71,27 +70,20 @@ class AttributeRead:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ConstantOperand:
-    """A constant in a comparison; `semver("1.2.3")` is the text with the type SEMVER."""
-
-    value: object
-    type: Type
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class SubjectUse:
     """One operation on a subject.
 
     Attributes:
         subject: the left operand.
         operator: `==`, `<`, `in`, …; the name of a function or method; or `bool` if the value itself is the condition.
-        operands: the constants on the other side, several for `in [a, b]`; None if they are not constants.
+        operands: the constants on the other side, several for `in [a, b]`; None if they are not constants. A quantity
+            is its text.
         offset: in characters from the start of the source.
     """
 
     subject: SelectorSubject
     operator: str
-    operands: tuple[ConstantOperand, ...] | None
+    operands: tuple[object, ...] | None
     offset: int
 
 
@@ -205,26 +197,21 @@ def _facts_of_equality(node: syntax.Binary, holds: bool, scope: Scope) -> Facts:
 # --- the walk ---------------------------------------------------------------------------------------------
 
 
-def _operand(node: Node) -> ConstantOperand | None:
+def _constant(node: Node) -> tuple[object, ...]:
+    """The constant; nothing for any other node."""
     match node:
         case syntax.Literal():
-            return ConstantOperand(node.value, kind_of(node.value))
+            return (node.value,)
         case syntax.Unary(operator="-", operand=syntax.Literal(value=int() | float() as value)):
-            return ConstantOperand(-value, kind_of(value))
+            return (-value,)
         case syntax.Call(function=function, target=None, arguments=(syntax.Literal(value=str(text)), *_)):
-            return ConstantOperand(text, _CONSTRUCTORS[function]) if function in _CONSTRUCTORS else None
-        case _:
-            return None
+            return (_CONSTRUCTORS[function](text),) if function in _CONSTRUCTORS else ()
+    return ()
 
 
-def _operands(nodes: Iterable[Node]) -> tuple[ConstantOperand, ...] | None:
-    found = []
-    for node in nodes:
-        operand = _operand(node)
-        if operand is None:
-            return None
-        found.append(operand)
-    return tuple(found)
+def _operands(nodes: Iterable[Node]) -> tuple[object, ...] | None:
+    found = [_constant(node) for node in nodes]
+    return tuple(itertools.chain.from_iterable(found)) if all(found) else None
 
 
 class _Walker:
@@ -328,9 +315,7 @@ class _Walker:
         for child in syntax.children(node):
             self.visit(child, facts, scope)
 
-    def _use(
-        self, node: Node, operator: str, operands: tuple[ConstantOperand, ...] | None, offset: int, scope: Scope
-    ) -> None:
+    def _use(self, node: Node, operator: str, operands: tuple[object, ...] | None, offset: int, scope: Scope) -> None:
         subject = _subject(_path(node, scope))
         if subject is not None:
             self.uses.append(SubjectUse(subject, operator, operands, offset))
@@ -340,6 +325,4 @@ def drivers(analysis: Analysis) -> Iterator[str]:
     """Every name that `device.driver` is compared with."""
     for use in analysis.uses:
         if use.subject.field is DeviceField.DRIVER and use.operator in {"==", "in"}:
-            for operand in use.operands or ():
-                if isinstance(operand.value, str):
-                    yield operand.value
+            yield from (each for each in use.operands or () if isinstance(each, str))

@@ -5,7 +5,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import structs
@@ -26,7 +26,6 @@ from checks.claims.device_index import (
 from checks.claims.judging import ClaimContext
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
-from kubecel import types
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock, Deadline
 from kubecel.compile import Cel, Program
 from kubecel.devices import compile_selector, device_activation, matches
@@ -46,7 +45,7 @@ from kubecel.syntax import nodes as syntax
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.analysis import ConstantOperand, DeviceField, analyse, drivers
+from policies.selectors.analysis import DeviceField, analyse, drivers
 from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
@@ -175,20 +174,12 @@ class _Analysed:
             if each.subject.name and not each.tests
         )
         self.uses = tuple(
-            AttributeUse(each.subject.qualified, each.operator, _values(each.operands))
+            AttributeUse(each.subject.qualified, each.operator, each.operands)
             for each in analysis.uses
             if each.subject.field is DeviceField.ATTRIBUTES
         )
         self.drivers = tuple(drivers(analysis))
         self.reads_sharing = _reads_sharing(program.syntax)
-
-
-def _values(operands: Iterable[ConstantOperand] | None) -> tuple[object, ...] | None:
-    return None if operands is None else tuple(map(_value, operands))
-
-
-def _value(operand: ConstantOperand) -> object:
-    return Version(str(operand.value)) if operand.type == types.SEMVER else operand.value
 
 
 class _DeviceSelector:

@@ -115,13 +115,13 @@ class Work:
         review = request(shape.pod(), dryRun=True)
         first_step(self._mutator(shape).review(review))
         found = self._mutator(shape)
-        return _counted(lambda: first_step(found.review(review)))
+        return counted_calls(lambda: first_step(found.review(review)))
 
     def in_all(self, shape: Shape) -> int:
         """Calls of the whole decision."""
         found = self._mutator(shape)
         review = request(shape.pod(), dryRun=True)
-        return _counted(lambda: asyncio.run(found.review(review)))
+        return counted_calls(lambda: asyncio.run(found.review(review)))
 
     def _mutator(self, shape: Shape) -> Mutator:
         for cache in (making._remembered, candidates._remembered, layout.fits):
@@ -133,7 +133,7 @@ class Work:
         return found
 
 
-def _counted(work: Callable[[], object]) -> int:
+def counted_calls(work: Callable[[], object]) -> int:
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:

@@ -16,6 +16,7 @@ LNC = names.ANNOTATION_LNC
         pytest.param("neuron.aws.com/logicalNeuronCore", LNC, id="camel-case"),
         pytest.param("neuron.aws.com/logical_neuron_core", LNC, id="underscores"),
         pytest.param("neuron.aws.com/lnc", LNC, id="short"),
+        pytest.param("neuron.aws.com/l-n.c_2", LNC, id="short-with-other-characters"),
         pytest.param("neuron.aws.com/converts", names.ANNOTATION_CONVERT, id="letter"),
         pytest.param("neuron.aws.com/instancetype", names.ANNOTATION_INSTANCE_TYPE, id="dash"),
         pytest.param("neuron.aws.com/ultraserver-modes", names.ANNOTATION_ULTRASERVER_MODE, id="plural"),
@@ -70,7 +71,11 @@ def test_a_namespace_annotation_is_reported_at_its_namespace() -> None:
     metadata = {"annotations": {LNC: "1", "neuron.aws.com/convrt": "true"}}
     (found,) = misspelt_keys_of_namespace(unread_keys(metadata))
     assert (found.code, found.path) == ("NEU222", "metadata.namespace")
-    assert found.message.startswith("Namespace annotation 'neuron.aws.com/convrt' is not read.")
+    assert str(found) == (
+        "NEU222: Namespace annotation 'neuron.aws.com/convrt' is not read. Did you mean neuron.aws.com/convert? "
+        "Correct the key, or remove it."
+    )
+    assert found.value == "neuron.aws.com/convrt"
 
 
 @pytest.mark.parametrize("metadata", [None, 1, [], "text", {"annotations": 3, "labels": ["neuron.aws.com/lnc"]}])

@@ -52,6 +52,15 @@ def group_claim(path: str = "spec.resourceClaims[0]", **fields: str) -> GroupCla
             ["spec.resourceClaims: the PodGroup has 5 claims, and Kubernetes allows 4."],
             id="too many",
         ),
+        pytest.param([{**TEMPLATE, "name": f"c{number}"} for number in range(4)], [], id="as many as are allowed"),
+        pytest.param(
+            [*({**TEMPLATE, "name": f"c{number}"} for number in range(4)), {"name": "c4"}, {"name": "c5"}],
+            [
+                "spec.resourceClaims: the PodGroup has 6 claims, and Kubernetes allows 4.",
+                "spec.resourceClaims[4]: claim 'c4' of the PodGroup names neither a template nor a claim.",
+            ],
+            id="the last of too many",
+        ),
         pytest.param(
             [{"name": 4, "resourceClaimTemplateName": ["x"]}, "text", None],
             [
@@ -69,6 +78,17 @@ def test_the_form_of_claims_is_checked(claims: list[Any], found: list[str]) -> N
         f"{each.path}: {each.message}" for each in check_claims("Workload", groups_workload(*claims))
     ] == of_templates
     assert {each.code for each in check_claims("PodGroup", group(*claims))} <= {"NEU712"}
+
+
+def test_too_many_claims_are_an_error_with_their_number() -> None:
+    [found] = check_claims("PodGroup", group(*({**TEMPLATE, "name": f"c{number}"} for number in range(5))))
+    assert (found.value, found.fix) == ("5", "Keep 4 or fewer.")
+
+
+def test_nine_templates_of_a_workload_are_checked() -> None:
+    templates = [{"name": f"t{number}", "resourceClaims": [{"name": "c"}]} for number in range(12)]
+    found = list(check_claims("Workload", {"spec": {"podGroupTemplates": templates}}))
+    assert [each.path for each in found] == [f"spec.podGroupTemplates[{at}].resourceClaims[0]" for at in range(9)]
 
 
 @pytest.mark.parametrize("data", [{}, {"spec": None}, {"spec": []}, {"spec": {"resourceClaims": {}}}])
@@ -98,6 +118,9 @@ def test_claims_and_templates_that_do_not_exist_are_warnings() -> None:
         pytest.param([group_claim(resourceClaimName="four")], [], "NEU713", id="a claim instead of a template"),
         pytest.param([GroupClaim("", "mine", (("ResourceClaimTemplate", "eight"),))], [], "", id="another name"),
         pytest.param([group_claim()], [], "", id="refers to nothing"),
+        pytest.param(
+            [GroupClaim("", "mine", ()), group_claim(resourceClaimName="four")], [], "NEU713", id="after another name"
+        ),
         pytest.param([], [group_claim("spec", resourceClaimTemplateName="four")], "NEU714", id="shared by conversion"),
         pytest.param([], [group_claim("spec", resourceClaimTemplateName="eight")], "", id="its own by conversion"),
     ],
@@ -122,3 +145,4 @@ def test_the_findings_name_both_objects() -> None:
         " equal entry for this pod, so that it gets no devices of its own. Keep it if the pods are to share the"
         " devices; else give the claim of the PodGroup another name."
     )
+    assert differs.value == sharing.value == "neuron"

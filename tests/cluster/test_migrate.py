@@ -231,7 +231,9 @@ def test_step_2_translate_quotas_and_limits(journey: Journey) -> None:
         journey, pod("large", container(neuron=16)), "team-b"
     )
     small = pod("small", container(neuron=1), annotations=ASKING)
-    assert "NEU205: LimitRange neuron has a min or max for a Neuron resource" in create_error(journey, small, "team-b")
+    assert "NEU205: LimitRange neuron has a min, max or ratio for a Neuron resource" in create_error(
+        journey, small, "team-b"
+    )
     # A quota with scopes takes the line, and will never count by it.
     scoped: Object = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "scoped"}}
     journey.api.create({**scoped, "spec": {"hard": {NEW: "1"}, "scopes": ["NotTerminating"]}}, "team-b")

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from commands import types as published
 from commands.cli.main import main
-from commands.types import published
 from neuron.hardware.instances import Catalogue
 from tests.cluster.allocating import Allocating
 

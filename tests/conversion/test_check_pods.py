@@ -282,11 +282,11 @@ class TestOwnDevices:
         (said,) = check(self.pod([{"name": name, "value": "0"}]), known(n=FOUR))
         assert said.startswith(f"warning spec.containers[0].env: NEU901: container main sets {name}: with a claim,")
 
-    @pytest.mark.parametrize("path", ["/dev/neuron0", "//dev//neuron15", "/dev/./neuron3/", "/dev/neuron"])
+    @pytest.mark.parametrize("path", ["/dev/neuron0", "//dev//neuron15", "/dev/./neuron3/", "/dev/neuron", "/dev/"])
     def test_a_device_of_the_host_is_a_warning(self, path: str) -> None:
         volumes = [{"name": "a", "emptyDir": {}}, {"name": "d", "hostPath": {"path": path}}]
         (said,) = check(self.pod(volumes=volumes), known(n=FOUR))
-        assert said.startswith("warning spec.volumes[1].hostPath.path: NEU234: volume 1 is the host's /dev/neuron")
+        assert said.startswith("warning spec.volumes[1].hostPath.path: NEU234: volume 1 is the host's /dev")
 
     @pytest.mark.parametrize("path", ["/dev/shm", "/data/dev/neuron0", "/dev/neuron0/x", "/opt/neuron", 7, None])
     def test_other_folders_are_not_reported(self, path: Any) -> None:

@@ -47,11 +47,7 @@ PODS: dict[GroupKind, tuple[Object, tuple[int, ...]]] = {
     ("", "Pod"): (pod_template(1), (1,)),
     ("", "PodTemplate"): ({"template": pod_template(1)}, (1,)),
     ("", "ReplicationController"): (TEMPLATE, (1,)),
-    **{
-        (group, kind): (TEMPLATE, (1,))
-        for group in ("apps", "extensions")
-        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-    },
+    **{("apps", kind): (TEMPLATE, (1,)) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")},
     ("batch", "Job"): (TEMPLATE, (1,)),
     ("batch", "CronJob"): ({"spec": {"jobTemplate": TEMPLATE}}, (1,)),
     ("jobset.x-k8s.io", "JobSet"): ({"spec": {"replicatedJobs": jobs(1, 2)}}, (1, 2)),

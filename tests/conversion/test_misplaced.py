@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversion.findings.check_resources import misplaced_resources
+from conversion.findings.check_resources import misplaced_around, misplaced_resources
 
 NEURON = "aws.amazon.com/neuron"
 ASKS = {NEURON: "4"}
@@ -32,6 +32,8 @@ def one_container(container: dict[str, Any] | None = None, **spec: Any) -> dict[
         (one_container(resource={"limits": ASKS}), "spec.resource"),
         ({**one_container(), "resources": {"limits": ASKS}}, "resources"),
         (one_container(initContainers=[{"name": "i", "limits": ASKS}]), "spec.initContainers[0].limits"),
+        (one_container({"securityContext": {"resources": {"limits": ASKS}}}), "spec.containers[0].securityContext"),
+        (one_container(ephemeralContainers=[{"resources": {"limits": ASKS}}]), "spec.ephemeralContainers[0]"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -50,6 +52,8 @@ def test_a_resource_where_kubernetes_reads_none_is_an_error(template: dict[str, 
         {},
         {"spec": None},
         {"spec": {"containers": {"a": ASKS}}},
+        one_container(ephemeralContainers=[{"resources": {"limits": {"cpu": 1}}}, 1]),
+        one_container(affinity={"podAffinity": {"a": [{"labelSelector": {"matchLabels": ASKS}}]}}),
         {"spec": {"containers": [1, None, {"resources": "x"}]}},
     ],
 )
@@ -69,3 +73,33 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["spec", "resources", NEURON]), JSON))
 def test_values_of_any_type_are_read(template: dict[str, Any]) -> None:
     assert {each.code for each in misplaced_resources(template)} <= {"NEU129"}
+
+
+TEMPLATE = ("spec", "jobTemplate", "spec", "template")
+
+
+@pytest.mark.parametrize(
+    ("owner", "path"),
+    [
+        ({"spec": {"resources": {"limits": ASKS}}}, "spec.resources"),
+        ({"spec": {"jobTemplate": {"limits": ASKS}}}, "spec.jobTemplate.limits"),
+        ({"spec": {"jobTemplate": {"spec": {"Resources": ASKS}}}}, "spec.jobTemplate.spec.Resources"),
+        ({"resource": {"requests": ASKS}}, "resource"),
+    ],
+)
+def test_resources_around_a_pod_template_are_an_error(owner: dict[str, Any], path: str) -> None:
+    (finding,) = misplaced_around(owner, TEMPLATE)
+    assert (finding.code, finding.path) == ("NEU129", path)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"metadata": {"annotations": ASKS, "labels": ASKS}, "spec": {"selector": {"matchLabels": ASKS}}},
+        {"spec": {"jobTemplate": {"spec": {"template": {"resources": ASKS}}}}},
+        {"spec": {"resources": {"limits": {"cpu": 1}}, "limits": 1}},
+        {"spec": [1]},
+    ],
+)
+def test_other_fields_around_it_are_not_reported(owner: dict[str, Any]) -> None:
+    assert [*misplaced_around(owner, TEMPLATE)] == []

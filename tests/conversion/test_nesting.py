@@ -15,7 +15,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from conversion.objects import nesting
 from neuron.hardware.instances import Catalogue
-from policies.applying.knowledge import ClusterLookups
+from policies.applying.requests import ClusterLookups
 from policies.files.store import PolicyStore, StoreOptions
 from tests.support.serving import Reply, Running, serving
 from tests.support.timing import assert_below

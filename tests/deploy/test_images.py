@@ -264,7 +264,7 @@ def test_the_webhook_runs_from_the_wheel_alone(webhook_programs: Path) -> None:
         "webhook commands policies cluster conversion checks kubecel neuron certs runtime",
         "kubeletplugin grpc",
     )
-    of_driver = ("commands.types.published", "commands.types.published")  # Imported with the driver's code only.
+    of_driver = ("commands.types",)  # Imported with the driver's code only.
     assert run(webhook_programs, "python", "-c", IMPORT_ALL, packages, others, *of_driver) == "[]\n"
     types = [webhook_programs / "neuron-dra", "types", "-o", "resourceslices", "trn2.48xlarge"]
     refused = subprocess.run(types, capture_output=True, text=True, check=False, cwd=webhook_programs, env=ENVIRONMENT)

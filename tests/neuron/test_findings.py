@@ -2,19 +2,7 @@
 
 import pytest
 
-from neuron.findings import (
-    LONGEST_FIX,
-    LONGEST_MESSAGE,
-    LONGEST_PATH,
-    MOST_QUOTED,
-    MOST_SHOWN,
-    Finding,
-    Findings,
-    did_you_mean,
-    for_answer,
-    quoted,
-    warning,
-)
+from neuron.findings import BOUNDS, Finding, Findings, did_you_mean, for_answer, quoted, warning
 
 
 def many(count: int, *, error: bool = True) -> list[Finding]:
@@ -25,7 +13,7 @@ def many(count: int, *, error: bool = True) -> list[Finding]:
 def test_no_text_of_a_finding_is_longer_than_its_limit() -> None:
     finding = Finding("NEU520", "p" * 9000, "m" * 9000, "f" * 9000, "v" * 9000)
     lengths = (len(finding.path), len(finding.message), len(finding.fix), len(finding.value))
-    assert lengths == (LONGEST_PATH, LONGEST_MESSAGE, LONGEST_FIX, MOST_QUOTED)
+    assert lengths == (BOUNDS.path, BOUNDS.message, BOUNDS.fix, BOUNDS.quoted)
     assert finding.message.endswith("…")
 
 
@@ -40,7 +28,7 @@ def test_values_are_quoted(value: object, said: str) -> None:
 
 @pytest.mark.parametrize("value", ["a" * 10**6, "\ud800" * 10**6, ["a"] * 1000, {"a" * 1000: 1}], ids=list("abcd"))
 def test_a_quote_is_never_long(value: object) -> None:
-    assert len(quoted(value)) <= MOST_QUOTED
+    assert len(quoted(value)) <= BOUNDS.quoted
     assert quoted(value).isascii() or "…" in quoted(value)
 
 
@@ -65,9 +53,9 @@ class TestCollected:
 
 
 def test_an_answer_shows_a_limited_number_of_findings_and_counts_the_rest() -> None:
-    assert for_answer(many(MOST_SHOWN)) == tuple(many(MOST_SHOWN))
+    assert for_answer(many(BOUNDS.shown)) == tuple(many(BOUNDS.shown))
     shown = for_answer(many(100))
-    assert len(shown) == MOST_SHOWN
+    assert len(shown) == BOUNDS.shown
     assert shown[-1].message.startswith("and 37 more findings")
 
 

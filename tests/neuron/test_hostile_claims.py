@@ -14,7 +14,7 @@ from msgspec import structs
 from checks.claims.judging import validate
 from neuron.api.claim_reader import read_claim
 from neuron.api.configs import decode_object, decode_text
-from neuron.findings import LONGEST_PATH, MOST_COLLECTED, MOST_QUOTED, Finding
+from neuron.findings import BOUNDS, Finding
 from policies.selectors.engine import DeviceSelectors
 from tests.support.timing import assert_below
 from tests.support.validation import (
@@ -50,10 +50,10 @@ def timed(spec: Any, *, accepted: bool = False, api_version: str = V1) -> tuple[
     started = time.monotonic()
     found = validate("ResourceClaim", api_version, spec, where, accepted=accepted)
     assert_below(time.monotonic() - started, GENEROUS)
-    assert len(found) <= 4 * (MOST_COLLECTED + 1)
+    assert len(found) <= 4 * (BOUNDS.collected + 1)
     for finding in found:
-        assert len(finding.path) <= LONGEST_PATH
-        assert len(finding.value) <= MOST_QUOTED
+        assert len(finding.path) <= BOUNDS.path
+        assert len(finding.value) <= BOUNDS.quoted
         assert len(str(finding)) <= 1000
     return found
 

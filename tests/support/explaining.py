@@ -7,7 +7,8 @@ import jsonpatch
 import yaml
 
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from commands.explain.explaining import Chosen, Explainer
+from commands.explain.admission_preview import Chosen
+from commands.explain.explaining import Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.installation import Installation
 from commands.explain.reads import Live, StoredPod, live_manifest

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from cluster.store import Store
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
-from commands.validate.check_files import FileContext, FileValidator, FindingTally, Located
+from commands.present import Located
+from commands.validate.check_files import FileContext, FileValidator, FindingTally
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,7 +103,7 @@ class AccessReviews:
         return decoded(_decode, body).status.allowed
 
     async def ask(self, user: Mapping[str, Any], question: Question) -> AccessDecision | str:
-        """A `policies.applying.knowledge.ReviewAccess`."""
+        """A `policies.applying.requests.ReviewAccess`."""
         try:
             body = await self._server.request(
                 "POST", ACCESS_REVIEWS.path(), timeout=_TIMEOUT, body=review(user, question)
@@ -140,7 +140,7 @@ def review(user: Mapping[str, Any], question: Question) -> dict[str, object]:
 class ClaimContents:
     """Reads claims and templates from the API server by name.
 
-    `find` is a `policies.applying.knowledge.FindClaims`.
+    `find` is a `policies.applying.requests.FindClaims`.
     """
 
     def __init__(self, server: ApiServer) -> None:

@@ -22,7 +22,7 @@ from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 
 if TYPE_CHECKING:
-    from policies.applying.knowledge import FindClaims, ReviewAccess
+    from policies.applying.requests import FindClaims, ReviewAccess
     from policies.files.store import PolicyStore, WallClock
     from webhook.reviews.policy_metrics import PolicyMetrics
 
@@ -96,7 +96,7 @@ def _with_policies(
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
     from conversion.findings.verification import Sources
-    from policies.applying.knowledge import ClusterLookups
+    from policies.applying.requests import ClusterLookups
     from policies.applying.steering import finder
     from policies.judging.rules import PolicySet
     from webhook.reviews.claim_bounds import ClaimBounds

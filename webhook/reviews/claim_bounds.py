@@ -11,7 +11,7 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
-from policies.applying.knowledge import FindClaims
+from policies.applying.requests import FindClaims
 from policies.applying.steering import SteeringRefusedError
 from webhook.reviews import effort
 from webhook.reviews.policy_steering import PolicySteer

@@ -19,18 +19,21 @@ from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding, warning
-from policies.applying.knowledge import (
+from policies.applying.requests import (
     NOTHING_NAMED,
     ClusterLookups,
     DeviceKnower,
     Named,
+    bare_subject,
+    decoded,
     find_nothing,
     knowledge_for,
     named_by,
+    placed,
+    size_of,
     verified,
     with_record,
 )
-from policies.applying.subjects import bare_subject, decoded, placed, size_of
 from policies.files.store import PolicyStore, WallClock
 from policies.judging.evaluate import TimeLimit, evaluate, unjudged
 from policies.judging.rules import PolicySet, ValidatingRule

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kubecel.budget import Clock
-from policies.judging.evaluate import REVIEW_SECONDS, TakesLongError, TimeLimit
+from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit
 from webhook.reviews import effort
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, LaneFullError, Result, seconds_left
 
@@ -135,7 +135,7 @@ class Execution:
         until = self.clock() + seconds_left()
 
         def in_turn() -> Result:
-            return work(TimeLimit(min(REVIEW_SECONDS, max(0.0, until - self.clock()))))
+            return work(TimeLimit(min(REVIEW_LIMIT.seconds, max(0.0, until - self.clock()))))
 
         return await run(namespace, in_turn, estimate())
 

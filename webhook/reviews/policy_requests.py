@@ -10,8 +10,7 @@ from conversion.objects.wire import AdmissionRequest
 from kubecel.errors import CelRuntimeError
 from kubecel.library.authorization import AccessDecision, Question
 from neuron.findings import Finding
-from policies.applying.knowledge import ReviewAccess
-from policies.applying.subjects import bare_subject, placed, with_whole_namespace
+from policies.applying.requests import ReviewAccess, bare_subject, placed, with_whole_namespace
 from policies.judging import matching
 from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.subjects import RequestSubject, UnansweredError

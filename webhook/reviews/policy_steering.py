@@ -13,16 +13,19 @@ from conversion.facts import NamespaceFacts, NamespaceView
 from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
-from policies.applying.knowledge import (
+from policies.applying.requests import (
     DeviceKnower,
     asked_for,
+    created_pod,
     knowledge_for,
     named_by,
+    namespace_object,
+    subject_of,
     verified,
     with_record,
+    with_whole_namespace,
 )
 from policies.applying.steering import SteeringRefusedError, find_steering
-from policies.applying.subjects import created_pod, namespace_object, subject_of, with_whole_namespace
 from policies.judging.evaluate import (
     REVIEW_LIMIT,
     TakesLongError,

@@ -1,6 +1,6 @@
 """`/mutate` with policies: each set of policies gets a new `Mutator`, and mutating policies run around conversion.
 
-`PolicyChanges` runs the steps of `policies.applying.changes`.
+`PolicyChanges` runs the steps of `policies.applying.steering`.
 """
 
 import functools
@@ -18,10 +18,9 @@ from conversion.findings.verification import Sources
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from conversion.ports import TemplateStore
-from policies.applying import changes
-from policies.applying.knowledge import ReviewAccess, review_nothing
+from policies.applying import steering
+from policies.applying.requests import ReviewAccess, decoded, review_nothing, size_of
 from policies.applying.steering import SteeringRefusedError, finder
-from policies.applying.subjects import decoded, size_of
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
 from policies.judging.mutations import Mutated, Mutating
@@ -175,7 +174,7 @@ class PolicyChanges:
     async def _decided(
         self, request: AdmissionRequest, mutating: Mutating, answers: Answers, convert: Convert
     ) -> Decision:
-        steps, size = changes.steps(mutating), size_of(request)
+        steps, size = steering.steps(mutating), size_of(request)
         estimate = functools.partial(effort.of_deciding, size)
         answer = None
         while True:
@@ -184,7 +183,7 @@ class PolicyChanges:
             except StopIteration as end:
                 decision: Decision = end.value
                 return decision
-            if isinstance(step, changes.ApplyPolicies):
+            if isinstance(step, steering.ApplyPolicies):
                 work = functools.partial(self._execution.run, request.namespace, size, step.work, estimate)
                 answer = await answers.complete(work)
             else:

@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from cluster.look_ups import from_thread
-from policies.applying.knowledge import FindClaims, ReviewAccess, find_nothing, review_nothing
+from policies.applying.requests import FindClaims, ReviewAccess, find_nothing, review_nothing
 from policies.files.api_types import Served, nothing_served
 from policies.files.folders import FolderKeeper, KeepError, KeptSet, PolicyError, PolicyKeeper, unpack
 from policies.files.store import PolicyStore, StoreOptions

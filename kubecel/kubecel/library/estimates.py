@@ -190,20 +190,12 @@ def _pairs(position: int) -> Rule:
     return rule
 
 
-def _distinct(call: EstimatedCall) -> Estimate:
-    return _new_list(call.size(-1).times(call.size(-1)), 2)
-
-
 def _sets(factor: float) -> Rule:
     return lambda call: Estimate(capped(call.size(0).times(call.size(1)).cost(factor) + 1))
 
 
 _FORMAT_PATTERN: Final = 128
 """Characters of a pattern that the API server assumes for every named format (k8s.io/apiserver/pkg/cel/limits.go)."""
-
-
-def _validate(call: EstimatedCall) -> Estimate:
-    return Estimate(scaled(call.size(0).cost(TRAVERSAL), _FORMAT_PATTERN * PATTERN))
 
 
 _ACCESS_CHECK: Final = 350_000
@@ -223,9 +215,9 @@ _METHODS: Final[dict[str, Rule]] = {
     "slice": _slice,
     "reverse": lambda call: _new_list(call.size(-1)),
     "flatten": _flatten,
-    "distinct": _distinct,
+    "distinct": lambda call: _new_list(call.size(-1).times(call.size(-1)), 2),
     "sort": _pairs(-1),
-    "validate": _validate,
+    "validate": lambda call: Estimate(scaled(call.size(0).cost(TRAVERSAL), _FORMAT_PATTERN * PATTERN)),
     "@sortByAssociatedKeys": _pairs(0),
 }
 _FUNCTIONS: Final[dict[str, Rule]] = {

@@ -250,10 +250,6 @@ def _as_integer(value: Quantity) -> int:
     return number
 
 
-def _is_integer(value: Quantity) -> bool:
-    return value.as_int64() is not None
-
-
 def _as_float(value: Quantity) -> float:
     try:
         return float(value.unscaled) * 10.0**value.scale
@@ -269,22 +265,6 @@ def _compare(a: Any, b: Any) -> int:
     return int(b < a) - int(a < b)
 
 
-def _compare_quantities(a: Quantity, b: Quantity) -> int:
-    return _compare(a.value, b.value)
-
-
-def _add_int(value: Quantity, number: int) -> Quantity:
-    return value.plus(quantity_of_int(number))
-
-
-def _subtract(a: Quantity, b: Quantity) -> Quantity:
-    return a.plus(b.negated())
-
-
-def _subtract_int(value: Quantity, number: int) -> Quantity:
-    return value.plus(quantity_of_int(number).negated())
-
-
 def _number(part: Callable[[Semver], int]) -> Callable[[Semver], int]:
     return lambda version: checked_int(part(version), "a version number")
 
@@ -293,16 +273,18 @@ OVERLOADS: Final = (
     function("quantity", STRING, result=QUANTITY, call=_read(parse_quantity), budgeted=True),
     function("isQuantity", STRING, result=BOOL, call=_read(_readable(parse_quantity)), budgeted=True),
     function("sign", QUANTITY, result=INT, call=_sign),
-    method("isInteger", QUANTITY, result=BOOL, call=_is_integer),
+    method("isInteger", QUANTITY, result=BOOL, call=lambda value: value.as_int64() is not None),
     method("asInteger", QUANTITY, result=INT, call=_as_integer),
     method("asApproximateFloat", QUANTITY, result=DOUBLE, call=_as_float),
     method("add", QUANTITY, QUANTITY, result=QUANTITY, call=Quantity.plus),
-    method("add", QUANTITY, INT, result=QUANTITY, call=_add_int),
-    method("sub", QUANTITY, QUANTITY, result=QUANTITY, call=_subtract),
-    method("sub", QUANTITY, INT, result=QUANTITY, call=_subtract_int),
+    method("add", QUANTITY, INT, result=QUANTITY, call=lambda value, number: value.plus(quantity_of_int(number))),
+    method("sub", QUANTITY, QUANTITY, result=QUANTITY, call=lambda a, b: a.plus(b.negated())),
+    method(
+        "sub", QUANTITY, INT, result=QUANTITY, call=lambda value, number: value.plus(quantity_of_int(number).negated())
+    ),
     method("isGreaterThan", QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.value > b.value),
     method("isLessThan", QUANTITY, QUANTITY, result=BOOL, call=lambda a, b: a.value < b.value),
-    method("compareTo", QUANTITY, QUANTITY, result=INT, call=_compare_quantities),
+    method("compareTo", QUANTITY, QUANTITY, result=INT, call=lambda a, b: _compare(a.value, b.value)),
     function("semver", STRING, result=SEMVER, call=_read(parse_semver), budgeted=True),
     function("semver", STRING, BOOL, result=SEMVER, call=_read(_semver), budgeted=True),
     function("isSemver", STRING, result=BOOL, call=_read(_readable(parse_semver)), budgeted=True),

@@ -30,7 +30,6 @@ from kubecel.types import (
 from kubecel.values import (
     NONE,
     Duration,
-    Optional,
     UInt,
     contains,
     equal,
@@ -154,14 +153,6 @@ def _sort(budget: Budget, items: Items) -> list[object]:
     return sort(budget, list(items), list(items))
 
 
-def _first(items: Items) -> Optional:
-    return some(items[0]) if items else NONE
-
-
-def _last(items: Items) -> Optional:
-    return some(items[-1]) if items else NONE
-
-
 def _contains_all(budget: Budget, items: Items, wanted: Items) -> bool:
     budget.spend(len(items) * len(wanted))
     return _has_all(budget, items, wanted)
@@ -233,8 +224,8 @@ OVERLOADS: Final = (
     method("flatten", LIST, INT, result=LIST, call=_flatten, budgeted=True),
     method("distinct", list_of(A), result=list_of(A), call=_distinct, budgeted=True),
     method("reverse", list_of(A), result=list_of(A), call=_reverse, budgeted=True),
-    method("first", list_of(A), result=optional_of(A), call=_first),
-    method("last", list_of(A), result=optional_of(A), call=_last),
+    method("first", list_of(A), result=optional_of(A), call=lambda items: some(items[0]) if items else NONE),
+    method("last", list_of(A), result=optional_of(A), call=lambda items: some(items[-1]) if items else NONE),
     function("lists.range", INT, result=list_of(INT), call=_range, budgeted=True),
     function("sets.contains", *_PAIR, result=BOOL, call=_contains_all, budgeted=True),
     function("sets.equivalent", *_PAIR, result=BOOL, call=_equivalent, budgeted=True),

@@ -116,10 +116,6 @@ def _is_local_multicast(value: IPAddress) -> bool:
     return (address.packed[0], address.packed[1] & 0x0F) == (0xFF, 0x02)
 
 
-def _is_local_unicast(value: IPAddress) -> bool:
-    return value.address.is_link_local
-
-
 def _is_global_unicast(value: IPAddress) -> bool:
     address = value.address
     return not (
@@ -165,10 +161,6 @@ def _contains_cidr(prefix: Prefix, other: Prefix) -> bool:
     return prefix.bits <= other.bits and _contains_ip(prefix, IPAddress(other.network.network_address))
 
 
-def _masked(prefix: Prefix) -> Prefix:
-    return Prefix(prefix.network.network_address, prefix.bits)
-
-
 OVERLOADS: Final = (
     function("ip", STRING, result=IP, call=_read_ip, budgeted=True),
     function("isIP", STRING, result=BOOL, call=_is_ip, budgeted=True),
@@ -178,7 +170,7 @@ OVERLOADS: Final = (
     method("isUnspecified", IP, result=BOOL, call=lambda value: value.address.is_unspecified),
     method("isLoopback", IP, result=BOOL, call=lambda value: value.address.is_loopback),
     method("isLinkLocalMulticast", IP, result=BOOL, call=_is_local_multicast),
-    method("isLinkLocalUnicast", IP, result=BOOL, call=_is_local_unicast),
+    method("isLinkLocalUnicast", IP, result=BOOL, call=lambda value: value.address.is_link_local),
     method("isGlobalUnicast", IP, result=BOOL, call=_is_global_unicast),
     function("cidr", STRING, result=CIDR, call=_read_cidr, budgeted=True),
     function("isCIDR", STRING, result=BOOL, call=_is_cidr, budgeted=True),
@@ -189,5 +181,5 @@ OVERLOADS: Final = (
     method("containsCIDR", CIDR, CIDR, result=BOOL, call=_holds_cidr, budgeted=True),
     method("ip", CIDR, result=IP, call=lambda prefix: IPAddress(prefix.address)),
     method("prefixLength", CIDR, result=INT, call=lambda prefix: prefix.bits),
-    method("masked", CIDR, result=CIDR, call=_masked),
+    method("masked", CIDR, result=CIDR, call=lambda prefix: Prefix(prefix.network.network_address, prefix.bits)),
 )

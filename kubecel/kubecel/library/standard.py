@@ -54,10 +54,6 @@ from kubecel.values import (
 )
 
 
-def _none() -> Optional:
-    return NONE
-
-
 def _of_non_zero(value: object) -> Optional:
     if isinstance(value, OpaqueValue | Optional | Type):
         return some(value)
@@ -66,10 +62,6 @@ def _of_non_zero(value: object) -> Optional:
     if isinstance(value, Duration):
         return some(value) if value.nanoseconds else NONE
     return some(value) if value else NONE
-
-
-def _has_value(value: Optional) -> bool:
-    return value.present
 
 
 def _value(value: Optional) -> object:
@@ -89,12 +81,12 @@ def _unwrap(budget: Budget, items: Sequence[Any]) -> list[object]:
 _VALUES: Final = list_of(optional_of(A))
 
 _OPTIONALS: Final = (
-    function("optional.none", result=optional_of(A), call=_none),
+    function("optional.none", result=optional_of(A), call=lambda: NONE),
     function("optional.of", A, result=optional_of(A), call=some),
     function("optional.ofNonZeroValue", A, result=optional_of(A), call=_of_non_zero),
     function("optional.unwrap", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
     method("unwrapOpt", _VALUES, result=list_of(A), call=_unwrap, budgeted=True),
-    method("hasValue", optional_of(A), result=BOOL, call=_has_value),
+    method("hasValue", optional_of(A), result=BOOL, call=lambda value: value.present),
     method("value", optional_of(A), result=A, call=_value),
 )
 
@@ -215,16 +207,8 @@ def text_of_duration(value: Duration) -> str:
     return f"{plain_decimal(value.nanoseconds / NANOSECONDS)}s"
 
 
-def _int_of_timestamp(value: Timestamp) -> int:
-    return value.nanoseconds // NANOSECONDS
-
-
 def _identity(value: object) -> object:
     return value
-
-
-def _lowercase_bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _starts_with(budget: Budget, text: str, prefix: str) -> bool:
@@ -269,14 +253,14 @@ OVERLOADS: Final = (
     function("int", DOUBLE, result=INT, call=_int_of_double),
     function("int", DURATION, result=INT, call=lambda value: value.nanoseconds),
     function("int", STRING, result=INT, call=_int_of_text),
-    function("int", TIMESTAMP, result=INT, call=_int_of_timestamp),
+    function("int", TIMESTAMP, result=INT, call=lambda value: value.nanoseconds // NANOSECONDS),
     function("int", UINT, result=INT, call=lambda value: checked_int(int(value), "int()")),
     function("uint", UINT, result=UINT, call=_identity),
     function("uint", DOUBLE, result=UINT, call=_uint_of_double),
     function("uint", INT, result=UINT, call=lambda value: checked_uint(value, "uint()")),
     function("uint", STRING, result=UINT, call=_uint_of_text),
     function("string", STRING, result=STRING, call=_identity),
-    function("string", BOOL, result=STRING, call=_lowercase_bool),
+    function("string", BOOL, result=STRING, call=lambda value: "true" if value else "false"),
     function("string", BYTES, result=STRING, call=_text_of_bytes, budgeted=True),
     function("string", DOUBLE, result=STRING, call=text_of_double),
     function("string", DURATION, result=STRING, call=text_of_duration),

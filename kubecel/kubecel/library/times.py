@@ -210,15 +210,11 @@ def _same_duration(value: Duration) -> Duration:
     return checked_duration(value.nanoseconds, "duration()")
 
 
-def _same_timestamp(value: Timestamp) -> Timestamp:
-    return value
-
-
 OVERLOADS: Final = (
     function("duration", DURATION, result=DURATION, call=_same_duration),
     function("duration", INT, result=DURATION, call=_duration_of_int),
     function("duration", STRING, result=DURATION, call=parse_duration),
-    function("timestamp", TIMESTAMP, result=TIMESTAMP, call=_same_timestamp),
+    function("timestamp", TIMESTAMP, result=TIMESTAMP, call=lambda value: value),
     function("timestamp", INT, result=TIMESTAMP, call=_timestamp_of_int),
     function("timestamp", STRING, result=TIMESTAMP, call=parse_timestamp),
     *_getters(),

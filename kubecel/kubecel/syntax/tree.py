@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kubecel.budget import Deadline
 from kubecel.errors import CelSyntaxError
-from kubecel.syntax import literals, macros
+from kubecel.syntax import literals, nodes
 from kubecel.syntax import nodes as syntax
 from kubecel.syntax.nodes import Element, FieldInit, MapEntry, Node, path_of
 
@@ -204,7 +204,7 @@ class TreeBuilder:
             end=children[-1].end_pos,
             depth=_depth((target, *arguments)),
         )
-        return macros.expand(call)
+        return nodes.expand(call)
 
     def ident_arg(self, children: Children) -> Node:
         """`f(a)`."""
@@ -218,7 +218,7 @@ class TreeBuilder:
             end=children[-1].end_pos,
             depth=_depth(arguments),
         )
-        return macros.expand(call)
+        return nodes.expand(call)
 
     def _arguments(self, children: Children) -> tuple[Node, ...]:
         last = children[-2]

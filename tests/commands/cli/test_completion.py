@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from commands.__main__ import kubectl_complete
 from commands.cli import man
-from commands.cli.completion import KUBECTL, NEURON_DRA
-from commands.cli.main import main
+from commands.cli.main import KUBECTL, NEURON_DRA, main
 from kubeletplugin.cli import main as plugin
 from tests.support.invoking import invoke
 

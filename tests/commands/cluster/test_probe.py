@@ -9,9 +9,14 @@ import orjson
 import pytest
 
 from commands.cluster.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
+from conversion.claims.pools import Supply
+from conversion.patches.decision import Outcome
+from neuron.api.node_pools import read_pool
 from runtime.api_server import StatusError, UnreachableError
 from tests.support.answers import PreparedAnswers
 from tests.support.clocks import Clock
+from tests.support.clusters import FakeCluster, mutator
+from tests.support.validation import review
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +91,18 @@ def test_the_pod_is_one_that_restricted_namespaces_admit() -> None:
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"]) == (True, False)
+
+
+@pytest.mark.parametrize("replicas", [None, 2], ids=["dynamic pool", "static pool"])
+async def test_a_cluster_of_karpenter_converts_the_pod(replicas: int | None) -> None:
+    """Else `status` and `helm test` would call the webhook broken wherever all Neuron nodes come from a pool."""
+    types = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["trn1.32xlarge"]}
+    spec = {"template": {"spec": {"requirements": [types]}}, "replicas": replicas}
+    pool = read_pool("NodePool", {"metadata": {"name": "neuron"}, "spec": spec})
+    assert pool is not None
+    view = FakeCluster(supplied=Supply((pool,)))
+    decision = await mutator(view).review(review({"apiVersion": "v1", "kind": "Pod", **probe_pod()}))
+    assert decision.outcome is Outcome.CONVERTED
 
 
 def test_the_command_reports_that_it_has_no_cluster(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from commands.cli.map import Filter, LabelSelectorError, apply, selector
 from commands.devices.device_map import build
-from commands.map.filters import Filter, LabelSelectorError, apply, selector
 from tests.commands.map.clusters import mixed
 from tests.support.emulated import EmulatedCluster
 

@@ -15,7 +15,7 @@ from commands.devices.devices import DeviceMap
 from commands.map import page
 from commands.map.document import as_json
 from commands.map.drawing import Wrap, geometry
-from commands.map.svg import as_svg
+from commands.map.page import as_svg
 from neuron.hardware.instances import TYPES
 from tests.commands.map.clusters import HOSTILE, many, mixed
 from tests.support.emulated import EmulatedCluster

@@ -2,11 +2,11 @@
 
 import re
 
+from commands.cli.map import Filter, apply
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
-from commands.map.filters import Filter, apply
-from commands.map.text import Paper, as_text
-from runtime.console import displayed
+from commands.map.text import as_text
+from runtime.console import Style, displayed
 from tests.commands.map.clusters import HOSTILE, ULTRASERVER, many, mixed
 from tests.support.emulated import PLUGIN, EmulatedCluster
 
@@ -41,8 +41,8 @@ ring  inf2.48xlarge, ring: 6 of 12 devices free, largest connected set free: 6 (
 """
 
 
-def drawn(found: DeviceMap, *names: str, paper: Paper = Paper()) -> str:
-    return as_text(apply(Filter(names=frozenset(names)), found), paper)
+def drawn(found: DeviceMap, *names: str, style: Style = Style()) -> str:
+    return as_text(apply(Filter(names=frozenset(names)), found), style)
 
 
 def test_a_torus_is_drawn_with_its_links_and_claims() -> None:
@@ -54,7 +54,7 @@ def test_a_ring_is_drawn_with_shares_and_faults() -> None:
 
 
 def test_the_summary_shows_the_counts_that_still_fit() -> None:
-    lines = as_text(build(mixed().snapshot()), Paper()).splitlines()
+    lines = as_text(build(mixed().snapshot()), Style()).splitlines()
     assert lines[2:4] == [
         "inf2.48xlarge: 1 node, 12 devices: 6 free, 5 held, 1 partly held, 1 fault in all",
         "  Largest connected set that still fits: 6 on ring. Places (count x connected devices): 6 x 1, 3 x 2, 1 x 4, "
@@ -69,7 +69,7 @@ def test_nodes_before_the_migration_are_no_alarm() -> None:
     cluster.node("a", "trn1.32xlarge", driver=False, allocatable={"aws.amazon.com/neuron": "16"})
     cluster.node("b", "trn1.32xlarge", common_taints=[PLUGIN], allocatable={"aws.amazon.com/neuron": "16"})
     found = build(cluster.snapshot())
-    lines = as_text(found, Paper()).splitlines()
+    lines = as_text(found, Style()).splitlines()
     assert lines[:2] == [
         "trn1.32xlarge: 2 nodes, 32 devices: 32 with the device plugin, 2 nodes not moved to the driver yet",
         "  Pods get these devices by the limits of the device plugin (docs/migrate.md).",
@@ -80,7 +80,7 @@ def test_nodes_before_the_migration_are_no_alarm() -> None:
 
 
 def test_a_few_nodes_have_one_line_each() -> None:
-    text = as_text(build(mixed().snapshot()), Paper())
+    text = as_text(build(mixed().snapshot()), Style())
     assert "torus   trn2.48xlarge   11/16  4          AAAA ···· ·B·· ····\n" in text
     assert re.search(r"plugin +trn2.48xlarge +0/16 +0 +PPPP PPPP PPPP PPPP  device plugin only; plugin: 4 of 16 ", text)
     assert re.search(r"us-1 .* AAAA AAAA AAAA AAAA  node 1 of UltraServer bog7 \(set of 4\)", text)
@@ -90,22 +90,22 @@ def test_a_few_nodes_have_one_line_each() -> None:
 def test_nodes_of_an_ultraserver_stay_together() -> None:
     cluster = mixed()
     cluster.node("us-0a")
-    order = [line.split()[0] for line in as_text(build(cluster.snapshot()), Paper()).splitlines() if line[:2] == "us"]
+    order = [line.split()[0] for line in as_text(build(cluster.snapshot()), Style()).splitlines() if line[:2] == "us"]
     assert order == ["us-0a", "us-0", "us-1"]
 
 
 def test_many_nodes_are_counted() -> None:
-    text = as_text(build(many(64).snapshot()), Paper())
+    text = as_text(build(many(64).snapshot()), Style())
     assert "trn2.48xlarge: nodes by their largest free connected set\n" in text
     assert re.search(r"^ +16 █+ 16$", text, re.MULTILINE)
     assert "n0003" not in text
     assert "-o wide lists every node." in text
-    assert "n0063" in as_text(build(many(64).snapshot()), Paper(), wide=True)
-    assert as_text(build(many(5).snapshot()), Paper(), draw=True).count("┈[ 0") == 5
+    assert "n0063" in as_text(build(many(64).snapshot()), Style(), wide=True)
+    assert as_text(build(many(5).snapshot()), Style(), draw=True).count("┈[ 0") == 5
 
 
 def test_a_terminal_without_utf_8_gets_ascii() -> None:
-    text = drawn(build(mixed().snapshot()), "ring", "torus", paper=Paper("ascii"))
+    text = drawn(build(mixed().snapshot()), "ring", "torus", style=Style("ascii"))
     assert text.isascii()
     assert ".[ 0 A ]--[ 1 A ]--[ 2 A ]--[ 3 A ]." in text
     assert "[ 5 Ex]" in text
@@ -114,7 +114,7 @@ def test_a_terminal_without_utf_8_gets_ascii() -> None:
 def test_colour_adds_only_colour() -> None:
     found = build(mixed().snapshot())
     plain = drawn(found, "torus")
-    coloured = displayed(drawn(found, "torus", paper=Paper(colour=True)))
+    coloured = displayed(drawn(found, "torus", style=Style(colour=True)))
     assert "\x1b[36m[ 0 A ]\x1b[0m" in coloured
     assert "\x1b[32;7m[ 4 · ]\x1b[0m" in coloured
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
@@ -125,14 +125,14 @@ def test_names_do_not_control_the_terminal() -> None:
     cluster = EmulatedCluster()
     cluster.node(HOSTILE, "inf2.xlarge")
     cluster.claim(HOSTILE, HOSTILE, [0], namespace=HOSTILE)
-    text = as_text(build(cluster.snapshot()), Paper())
+    text = as_text(build(cluster.snapshot()), Style())
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "</script>" in text
 
 
 def test_an_empty_cluster_is_a_sentence() -> None:
-    text = as_text(DeviceMap((), problems=("You may not.",)), Paper())
+    text = as_text(DeviceMap((), problems=("You may not.",)), Style())
     assert text == "! You may not.\nNo node with Neuron devices.\n"
 
 

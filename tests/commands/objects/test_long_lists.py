@@ -122,7 +122,7 @@ def _every_list_is_long() -> Any:
 
 def convert_text(text: str, *, split: bool) -> tuple[object, ...]:
     def run(**options: Any) -> Any:
-        return convert_sources([source(text, split=split)], Settings(trainium(), **options))
+        return convert_sources([source(text, split=split)], Settings(trainium(), strict=True, **options))
 
     texts, data = run(), run(texts=False)
     shown = "".join(as_yaml(texts.changes, lambda _: None))

@@ -67,7 +67,7 @@ def convert_text(text: str, *, recognise: bool) -> tuple[str, list[str], int, in
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
             patch.setattr(yaml_items.Look, "at", lambda _: None)
-        done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium()))
+        done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium(), strict=True))
         printed = "".join(as_yaml(done.changes, lambda _: None))
     return printed, [str(each) for each in done.notices], done.refused, done.left
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands.rehearse.rehearsing import RehearsalChoice
-from commands.rehearse.render_html import as_html
+from commands.rehearse.render import as_html
 from tests.support.browser import Page, browsing
 from tests.support.rehearsing import node, pods, rehearsal
 

@@ -7,7 +7,7 @@ from commands.rehearse import rehearsing
 from commands.rehearse.fitting import as_text as fit_text
 from commands.rehearse.fitting import fits, pod_of
 from commands.rehearse.model import Rehearsal, WaitCause
-from commands.rehearse.render_text import as_text
+from commands.rehearse.render import as_text
 from runtime.console import Style
 from tests.support.rehearsing import Object, budget, driver_nodes, gathered, node, pods, rehearsal
 

@@ -11,9 +11,7 @@ import pytest
 
 from commands.rehearse.model import Rehearsal
 from commands.rehearse.rehearsing import RehearsalChoice
-from commands.rehearse.render_html import as_html
-from commands.rehearse.render_json import as_json
-from commands.rehearse.render_text import as_text
+from commands.rehearse.render import as_html, as_json, as_text
 from runtime.console import Style
 from tests.support.rehearsing import Object, driver_nodes, gathered, node, pods, rehearsal
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from commands.report import build
 from commands.report.model import Cause, Fate, Report, Shadowed
-from commands.report.render_text import as_text
+from commands.report.render import as_text
 from runtime.console import Style
 from tests.policies.policy_files import policy
 from tests.support.reports import Object, deployment, owned, report, running, three_nodes

@@ -5,12 +5,10 @@ import json
 
 import pytest
 
-from commands.report import webhook_records
+from commands.report import cluster_inputs
 from commands.report.model import LOG, Report
-from commands.report.render import as_markdown
-from commands.report.render_html import as_html
-from commands.report.render_json import as_json
-from commands.report.render_text import as_text
+from commands.report.render import as_html, as_markdown, as_text
+from commands.report.tables import as_json
 from runtime.console import Style
 from tests.commands.explain.test_forged_text import EVIL, outside_quotes
 from tests.support.reports import deployment, owned, report, running
@@ -32,7 +30,7 @@ RENDER = {
 def forged() -> Report:
     log = json.dumps({"event": "decision", "decision": "shadowed", "namespace": "x", "name": EVIL, "findings": [EVIL]})
     stranger = {"apiVersion": "x/v1", "kind": EVIL, "metadata": {"name": EVIL, "uid": "u", "namespace": "team-a"}}
-    seen = (*webhook_records.of_events([EVENT]), *webhook_records.of_log([log.encode()]))
+    seen = (*cluster_inputs.of_events([EVENT]), *cluster_inputs.of_log([log.encode()]))
     return report(deployment(), owned(running("train-1"), stranger), shadowed=seen)
 
 

@@ -16,10 +16,8 @@ from markdown_it import MarkdownIt
 
 from commands.objects.manifest_files import ReadProblem
 from commands.report.model import Report, Shadowed
-from commands.report.render import as_markdown, as_sarif
-from commands.report.render_html import as_html
-from commands.report.render_json import as_json
-from commands.report.render_text import as_text
+from commands.report.render import as_html, as_markdown, as_sarif, as_text
+from commands.report.tables import as_json
 from runtime.console import Style, displayed
 from tests.policies.policy_files import policy
 from tests.support.reports import deployment, owned, report, running, three_nodes

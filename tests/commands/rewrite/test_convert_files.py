@@ -287,8 +287,8 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
                 deployment_of(pod(container(neuron=4)), namespace="team"),
             ],
             [
-                "metadata.namespace: NEU205: LimitRange l has a min or max for a Neuron resource, which refuses this"
-                " pod. Drop it; bound Neuron devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
+                "metadata.namespace: NEU205: LimitRange l has a min, max or ratio for a Neuron resource, which refuses"
+                " this pod. Drop it; bound Neuron devices by quota neuron.aws.com.deviceclass.resource.k8s.io/devices.",
                 "metadata.namespace: NEU204: ResourceQuota q no longer counts this pod. Use"
                 " neuron.aws.com.deviceclass.resource.k8s.io/devices in its spec.hard.",
             ],
@@ -409,7 +409,7 @@ def test_settings_decide_as_they_do_for_the_webhook() -> None:
             "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    neuron.aws.com/convert: off\n" + _SPEC,
             [
                 "f0.yaml:5: [document 1, Pod] metadata.annotations[neuron.aws.com/convert]: NEU114: the object contains"
-                " no readable Pod: Expected `str | null`, got `bool`. Compare it with the API reference of its kind."
+                " no readable Pod: Expected `str | null`, got `bool`. It has to be text: write the value in quotes."
             ],
         ),
         (

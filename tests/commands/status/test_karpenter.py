@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from commands.cluster.reader import Unseen
-from commands.status.karpenter import check
+from commands.status.nodes import check_karpenter
 
 LEFT = "pods that only its dynamic pools can take keep their limits (NEU903)."
 SERVES = {"spec": {"template": {"spec": {"containers": [{"args": ["--karpenter-serves-claims"]}]}}}}
@@ -89,20 +89,20 @@ def karpenter(*args: str, **env: Any) -> Any:
     ],
 )
 def test_the_settings_of_karpenter_are_explained(deployment: Any, webhook: Any, said: tuple[str, str, str]) -> None:
-    [line] = check((deployment,), webhook)
+    [line] = check_karpenter((deployment,), webhook)
     assert (line.verdict.value, line.text, line.fix) == said
 
 
 @pytest.mark.parametrize("spec", [None, [], {"template": None}, {"template": {"spec": {"containers": [None, 3]}}}])
 def test_a_deployment_of_another_form_says_nothing(spec: Any) -> None:
-    [line] = check(({"metadata": {"name": "k", "namespace": "n"}, "spec": spec},), ())
+    [line] = check_karpenter(({"metadata": {"name": "k", "namespace": "n"}, "spec": spec},), ())
     assert line.verdict == "well"
 
 
 def test_a_cluster_without_karpenter_has_no_line() -> None:
-    assert not list(check((), ()))
+    assert not list(check_karpenter((), ()))
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    [line] = check(Unseen("Deployments cannot be listed."), ())
+    [line] = check_karpenter(Unseen("Deployments cannot be listed."), ())
     assert (line.verdict.value, line.text, line.fix) == ("unknown", "Deployments cannot be listed.", "")

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from commands.status.lines import CheckResult, StatusLine, as_json, as_text, listed
-from runtime.console import displayed
+from commands.present import listed
+from commands.status.lines import CheckResult, StatusLine, as_json, as_text
+from runtime.console import Style, displayed
 
 LINES = (
     StatusLine("webhooks", CheckResult.WELL, "all there."),
@@ -18,7 +19,7 @@ LINES = (
 def text(
     lines: tuple[StatusLine, ...] = LINES, encoding: str = "utf-8", colour: bool = False, width: int | None = None
 ) -> str:
-    return as_text("neuron-dra of https://c", lines, encoding=encoding, colour=colour, width=width)
+    return as_text("neuron-dra of https://c", lines, Style(encoding, colour, width))
 
 
 def test_lines_of_one_check_stand_together_and_the_last_line_sums_up() -> None:

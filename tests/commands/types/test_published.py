@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from commands.types import published
-from commands.types.published import NodeTemplate
+from commands import types as published
+from commands.types import NodeTemplate
 from kubeletplugin.publish.slices import driver_version
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node

@@ -2,7 +2,7 @@
 
 import json
 
-from commands.types import table
+from commands.cli import types as table
 from neuron.hardware.instances import Catalogue, Observation
 from neuron.hardware.sources import FIGURES
 

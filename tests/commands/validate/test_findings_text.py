@@ -1,7 +1,7 @@
 """Findings of `validate` as text: each fact once."""
 
-from commands.validate.check_files import Located
-from commands.validate.output import MOST_PLACES, as_text
+from commands.present import Located
+from commands.present.text import MOST_PLACES, findings
 from neuron.findings import Finding, warning
 from runtime.console import Style, displayed
 
@@ -14,7 +14,7 @@ def located(finding: Finding, name: str = "a", line: int = 3) -> Located:
 
 
 def shown(*found: Located, style: Style = Style()) -> str:
-    return displayed("".join(as_text(found, style)))
+    return displayed("".join(findings(found, style)))
 
 
 def test_a_finding_about_one_place_begins_with_the_place() -> None:

@@ -284,9 +284,26 @@ def test_unused_cores_of_containers_together_are_reported_once() -> None:
     ]
 
 
-def test_a_sidecar_is_not_together_with_others_if_an_init_container_uses_devices() -> None:
-    asks = [ask(1, CORE, role=Role.SIDECAR), ask(1, CORE, role=Role.INIT, index=1), ask(1, CORE, index=2)]
+@pytest.mark.parametrize(("init", "count"), [(1, [1]), (2, [1, 1])])
+def test_a_sidecar_is_together_with_others_if_init_containers_find_their_cores_free_beside_it(
+    init: int, count: list[int]
+) -> None:
+    asks = [ask(1, CORE, role=Role.SIDECAR), ask(init, CORE, role=Role.INIT, index=1), ask(1, CORE, index=2)]
+    claim = make(asks, types("trn1.32xlarge"))
+    assert counts(claim) == count
+    assert (len(set(claim.uses)) == 1) is (init == 1)
+    assert ("NEU202" in [each.code for each in claim.warnings]) is (init > 1)
+
+
+def test_a_sidecar_is_not_together_with_others_beside_an_init_container_with_devices() -> None:
+    asks = [ask(1, CORE, role=Role.SIDECAR), ask(1, role=Role.INIT, index=1), ask(1, CORE, index=2)]
     assert counts(make(asks, types("trn1.32xlarge"))) == [1, 1]
+
+
+def test_sidecars_without_containers_that_follow_are_alone_beside_an_init_container() -> None:
+    asks = [ask(1, CORE, role=Role.SIDECAR), ask(1, CORE, role=Role.SIDECAR, index=1)]
+    assert counts(make(asks, types("inf1.6xlarge"))) == [1]
+    assert counts(make([*asks, ask(4, CORE, role=Role.INIT, index=2)], types("inf1.6xlarge"))) == [1, 1, 1]
 
 
 def test_names_for_different_amounts_are_refused_with_the_type() -> None:
@@ -300,6 +317,24 @@ def test_names_for_different_amounts_are_refused_with_the_type() -> None:
 def test_names_for_the_same_devices_are_one_request(name: str, amount: int) -> None:
     asked = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 16, cores=amount)
     assert sum(counts(make([asked], types(name)))) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "lnc", "said"),
+    [
+        ("trn2.48xlarge", 64, None, False),
+        ("trn2.48xlarge", 128, 1, False),
+        ("trn2.48xlarge", 128, None, True),
+        ("trn2.48xlarge", 64, 1, True),
+        ("trn1.32xlarge", 32, None, False),
+    ],
+)
+def test_cores_of_another_logical_neuron_core_beside_devices_are_said(
+    name: str, amount: int, lnc: int | None, *, said: bool
+) -> None:
+    asked = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 16, cores=amount)
+    found = [each.message for each in make([asked], types(name), DeviceConfig(lnc=lnc)).warnings]
+    assert any(f"aws.amazon.com/neuroncore: {amount}, and the claim has logical" in each for each in found) is said
 
 
 @pytest.mark.parametrize("amount", range(1, 33))

@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.discover.sysfs import Membership, Place, UltraServer
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.prepare.checkpoint import PreparedClaim
+from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import MetadataFiles, container_path
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
@@ -199,6 +199,19 @@ def test_another_allocation_has_a_higher_generation(node: Node) -> None:
     preparer.prepare(allocated(1, *devices(1)), node.view())
     [path] = mounts(node).values()
     assert read(path)["metadata"]["generation"] == 2
+
+
+def test_a_claim_that_was_restored_without_metadata_has_a_file_with_its_name(tmp_path: Path) -> None:
+    files = MetadataFiles(DiskFiles(), tmp_path)
+    claim = PreparedClaim(uid(1), "ns", "gone", "", (PreparedDevice("n0", NODE, "neuron-device-3", (3,)),))
+    files.ensure(claim)
+    assert read(files.path(claim, "n0")) == {
+        "kind": "DeviceMetadata",
+        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "metadata": {"name": "gone", "namespace": "ns", "uid": uid(1), "generation": 0},
+        "requests": [],
+    }
+    assert files.mount(claim, "n0")["containerPath"] == f"{ROOT}/resourceclaims/gone/n0/{DRIVER}-metadata.json"
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ REFUSED = {
     ),
     "no-set": (
         2,
-        UltraServer(frozenset({2, 3})),
-        "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes 2, 3 (it takes 3 or 2) and "
-        "names no set of 2 nodes.",
+        UltraServer(frozenset({2, 3, 8})),
+        "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes 2, 3, 8 (it takes 3 or 2) "
+        "and names no set of 2 nodes.",
     ),
     "no-modes": (
         2,

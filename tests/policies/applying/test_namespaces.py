@@ -12,7 +12,7 @@ from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
 from conversion.patches.decision import Decision
 from neuron.api.fields import namespace_value
-from policies.applying.subjects import subject_of
+from policies.applying.requests import subject_of
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from tests.support.answers import UncalledServer

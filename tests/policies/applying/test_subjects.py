@@ -6,7 +6,7 @@ from cluster.resources import NAMESPACES
 from cluster.store import Store
 from conversion.facts import NamespaceFacts
 from conversion.objects.kinds import KINDS
-from policies.applying.subjects import bare_subject, namespace_object, subject_of
+from policies.applying.requests import bare_subject, namespace_object, subject_of
 from policies.judging.subjects import CLUSTER_SCOPED
 from tests.support.answers import UncalledServer
 from tests.support.serving import decoded_review

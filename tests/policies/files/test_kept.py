@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.files.folders import LARGEST_KEPT, FolderKeeper, KeepError, KeptSet, PolicyError, kept_set, pack, unpack
+from policies.files.folders import BOUNDS, FolderKeeper, KeepError, KeptSet, PolicyError, kept_set, pack, unpack
 from policies.files.store import PolicyStore, StoreOptions
 from tests.policies.files.test_store import NOW, names, nothing, watched, write
 
@@ -149,7 +149,7 @@ def test_a_changed_content_is_refused() -> None:
 
 
 def test_a_set_that_is_too_large_is_not_kept() -> None:
-    noise = os.urandom(LARGEST_KEPT)
+    noise = os.urandom(BOUNDS.kept)
     with pytest.raises(KeepError, match="compressed"):
         pack(KeptSet({"a.yaml": noise}, EARLIER))
 

@@ -1,5 +1,6 @@
 """A folder is loaded as one set of policies, or every problem in it is reported."""
 
+import dataclasses
 import os
 import socket
 import time
@@ -403,9 +404,9 @@ def test_the_files_and_bytes_of_a_folder_are_limited(tmp_path: Path, monkeypatch
     for at in range(4):
         (tmp_path / f"{at}.yaml").write_text(GOOD.replace("limits", f"p{at}"))
     assert load_folder(tmp_path).files == 4
-    for limit, value in (("_MOST_FILES", 3), ("LARGEST_FOLDER", 300), ("_MOST_ENTRIES", 3)):
+    for bound in ({"files": 3}, {"folder": 300}, {"entries": 3}):
         with monkeypatch.context() as patched:
-            patched.setattr(folders, limit, value)
+            patched.setattr(folders, "BOUNDS", dataclasses.replace(folders.BOUNDS, **bound))
             with pytest.raises(PolicyError, match="a folder of policies has at most"):
                 load_folder(tmp_path)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kubecel.budget import Limits
+from kubecel_tests.evaluating import frozen_clock
 from neuron.api.fields import namespace_named
 from policies.judging import evaluate as evaluating
 from policies.judging.evaluate import TakesLongError, TimeLimit, UndecidedError, evaluate, matching_rules, unjudged
@@ -32,7 +33,7 @@ def first_match(rules: Any, *parts: Any) -> tuple[Any, list[Any]]:
 
 def judged(spec: str, subject: RequestSubject | None = None, limits: Limits = evaluating.POLICY_LIMITS) -> Verdict:
     """The verdict of one policy on the pod of these tests."""
-    (verdict,) = evaluate(loaded(policy(spec)).validating, subject or of_object(POD), NOW, time.monotonic, limits)
+    (verdict,) = evaluate(loaded(policy(spec)).validating, subject or of_object(POD), NOW, frozen_clock, limits)
     return verdict
 
 
@@ -186,7 +187,7 @@ def test_the_activation_is_built_once_and_only_if_a_policy_matches(
     spec = "validations: [{expression: object.metadata.name == 'train'}]"
     selector = f"matchConstraints:\n    objectSelector: {{matchLabels: {{app: {label}}}}}"
     texts = [policy(spec, f"p-{at}").replace("matchConstraints:", selector) for at in range(number)]
-    assert len(evaluate(loaded(*texts).validating, of_object(POD), NOW, time.monotonic)) == number
+    assert len(evaluate(loaded(*texts).validating, of_object(POD), NOW, frozen_clock)) == number
     assert next(made) == times
 
 
@@ -283,8 +284,8 @@ exceptions:
 def test_an_exception_admits_until_the_end_of_its_day() -> None:
     rules = loaded(policy(EXCEPTION.format(expires="2026-06-01", when="request.namespace == 'team-a'"))).validating
     evening = dt.datetime(2026, 6, 1, 23, 59, 59, tzinfo=dt.UTC)
-    (before,) = evaluate(rules, of_object(POD), evening, time.monotonic)
-    (after,) = evaluate(rules, of_object(POD), evening + dt.timedelta(seconds=1), time.monotonic)
+    (before,) = evaluate(rules, of_object(POD), evening, frozen_clock)
+    (after,) = evaluate(rules, of_object(POD), evening + dt.timedelta(seconds=1), frozen_clock)
     assert (before.outcome, before.exemption and before.exemption.owner) == (PolicyOutcome.EXCEPT, "team-a")
     assert messages(before) == ["refused"]
     assert (after.outcome, after.exemption, after.expired and after.expired.name) == (PolicyOutcome.DENY, None, "old")
@@ -323,7 +324,7 @@ def test_bindings_choose_namespaces_and_actions() -> None:
 
     def outcome(namespace: str) -> PolicyOutcome:
         data = {**POD, "metadata": {"name": "bad", "namespace": namespace}}
-        (verdict,) = evaluate(rules, of_object(data), NOW, time.monotonic)
+        (verdict,) = evaluate(rules, of_object(data), NOW, frozen_clock)
         return verdict.outcome
 
     assert (outcome("team-a"), outcome("team-b")) == (PolicyOutcome.WARN, PolicyOutcome.DENY)
@@ -331,7 +332,7 @@ def test_bindings_choose_namespaces_and_actions() -> None:
 
 def test_a_policy_about_other_resources_has_no_verdict() -> None:
     subject = of_object({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}})
-    assert evaluate(loaded(VAP).validating, subject, NOW, time.monotonic) == ()
+    assert evaluate(loaded(VAP).validating, subject, NOW, frozen_clock) == ()
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def _conversion(order: int, match: str) -> str:
 )
 def test_the_first_policy_that_matches_wins(matches: list[str], chosen: str | None) -> None:
     texts = [_conversion(order, match) for order, match in enumerate(matches)]
-    found, errors = first_match(loaded(*texts).conversions, of_object(POD), time.monotonic)
+    found, errors = first_match(loaded(*texts).conversions, of_object(POD), frozen_clock)
     assert (found.name if found else None, errors) == (chosen, [])
 
 
@@ -414,7 +415,7 @@ def test_a_time_out_denies_if_a_policy_fails_closed() -> None:
 
 def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
     text = _conversion(0, "{conditions: [{name: a, expression: object.spec.none}]}")
-    found, errors = first_match(loaded(text).conversions, of_object(POD), time.monotonic)
+    found, errors = first_match(loaded(text).conversions, of_object(POD), frozen_clock)
     assert found is None
     assert tuple(map(str, errors)) == ("p0: match condition 'a' failed: no such key: 'none' (line 1, column 13)",)
 
@@ -450,7 +451,7 @@ def test_counting_devices_ends_with_the_time_limit() -> None:
     ticks = itertools.chain([0.0] * 2, itertools.repeat(0.01))
     with pytest.raises(TakesLongError):
         evaluate((rule,), of_object(claim), NOW, lambda: next(ticks), time_limit=TimeLimit(0.005, raises=True))
-    (verdict,) = evaluate((rule,), of_object(claim), NOW, time.monotonic)
+    (verdict,) = evaluate((rule,), of_object(claim), NOW, frozen_clock)
     assert verdict.outcome is PolicyOutcome.ALLOW
 
 
@@ -465,11 +466,11 @@ def test_counting_devices_ends_with_the_time_limit() -> None:
 def test_policies_that_were_not_evaluated_follow_their_failure_policy(spec: str, outcome: PolicyOutcome) -> None:
     text = policy(f"validations: [{{expression: 'true'}}]\n{spec}")
     bare = RequestSubject("CREATE", "", "v1", "Pod", "pods", None, namespace="team-a")
-    (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, time.monotonic)
+    (verdict,) = unjudged(loaded(text).validating, bare, "not evaluated: late", NOW, frozen_clock)
     assert (verdict.outcome, verdict.unfinished) == (outcome, "not evaluated: late")
     elsewhere = text.replace("    resourceRules", "    namespaceSelector: {matchLabels: {a: b}}\n    resourceRules")
     known = dataclasses.replace(bare, namespace_object=namespace_named("team-a"))
-    assert unjudged(loaded(elsewhere).validating, known, "late", NOW, time.monotonic) == ()
+    assert unjudged(loaded(elsewhere).validating, known, "late", NOW, frozen_clock) == ()
 
 
 def test_an_error_that_quotes_a_tenant_is_cut() -> None:

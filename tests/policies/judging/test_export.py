@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-import time
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubecel_tests.evaluating import value
+from kubecel_tests.evaluating import frozen_clock, value
 from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, literal, to_vap
 from policies.judging.rules import ValidatingRule
@@ -63,7 +62,7 @@ params:
 
 
 def outcomes_of(*rules: ValidatingRule) -> list[tuple[str, list[str], tuple[str, ...]]]:
-    found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), time.monotonic)
+    found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), frozen_clock)
     return [(each.outcome.value, [v.message for v in each.violations], each.errors) for each in found]
 
 
@@ -96,13 +95,35 @@ def test_constants_are_written_into_the_policy(spec: str) -> None:
     assert "params" not in made
     assert not any(path[0] == "params" for check in read.checks for path in check.program.references)
     assert outcomes_of(read) == outcomes_of(rule)
+    again, _ = exported(rule)
+    assert again == made
 
 
-def test_a_policy_that_does_not_read_its_constants_gets_no_variable() -> None:
-    (rule,) = loaded(policy(CONSTANTS + "validations: [{expression: object.metadata.name == 'params'}]")).validating
+@pytest.mark.parametrize(
+    "conditions", ["", "matchConditions: [{name: a, expression: params.most == 3}]\n"], ids=["never", "in-a-condition"]
+)
+def test_a_policy_whose_validations_do_not_read_its_constants_gets_no_variable(conditions: str) -> None:
+    validations = "validations: [{expression: object.metadata.name == 'params'}]"
+    (rule,) = loaded(policy(CONSTANTS + conditions + validations)).validating
     made, _ = exported(rule)
     assert "variables" not in made
     assert made["validations"] == [{"expression": "object.metadata.name == 'params'"}]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ('" params.most > 3 "', "failed expression: params.most > 3"),
+        ('"params.most >\\n  3"', None),
+    ],
+    ids=["one-line", "two-lines"],
+)
+def test_the_default_message_quotes_an_expression_of_one_line_as_its_author_wrote_it(
+    expression: str, message: str | None
+) -> None:
+    (rule,) = loaded(policy(f"{CONSTANTS}validations: [{{expression: {expression}}}]")).validating
+    made, _ = exported(rule)
+    assert made["validations"][0].get("message") == message
 
 
 @pytest.mark.parametrize("name", ["host-devices", "privileged"])

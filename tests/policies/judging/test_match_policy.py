@@ -2,11 +2,11 @@
 
 import dataclasses
 import datetime as dt
-import time
 from typing import Any
 
 import pytest
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from policies.judging.evaluate import evaluate
 from policies.judging.subjects import RequestSubject, SentAs, of_object
@@ -54,7 +54,7 @@ spec:
 
 def verdicts_on(subject: RequestSubject, *texts: str) -> tuple[Verdict, ...]:
     rules = load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)}).validating
-    return evaluate(rules, subject, NOW, time.monotonic)
+    return evaluate(rules, subject, NOW, frozen_clock)
 
 
 def arriving(subject: RequestSubject, version: str) -> RequestSubject:

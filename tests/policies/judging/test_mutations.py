@@ -1,7 +1,6 @@
 """Policies that change objects, and their cases."""
 
 import dataclasses
-import time
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ def mutating_text(fields: dict[str, Any], name: str = "change", *, binding: dict
 
 def mutated(*texts: str, data: Any = POD, **context: Any) -> tuple[Any, list[Mutated]]:
     subject = dataclasses.replace(of_object(data, context.pop("namespace_object", None)), **context)
-    mutating = Mutating(loaded(*texts).mutating, subject, time.monotonic)
+    mutating = Mutating(loaded(*texts).mutating, subject, frozen_clock)
     after = mutating.again(mutating.first(), changed=False)
     return after, mutating.results
 
@@ -110,7 +109,7 @@ def test_a_policy_that_asks_runs_again_and_others_do_not() -> None:
 
 def test_without_a_patch_a_policy_runs_again_only_if_conversion_changed_the_object() -> None:
     fields = json_patch("[JSONPatch{op: 'remove', path: '/x'}]", failurePolicy="Ignore", reinvocationPolicy="IfNeeded")
-    mutating = Mutating(loaded(mutating_text(fields)).mutating, of_object(POD), time.monotonic)
+    mutating = Mutating(loaded(mutating_text(fields)).mutating, of_object(POD), frozen_clock)
     data = mutating.first()
     mutating.again(data, changed=False)
     assert len(mutating.results) == 1

@@ -2,11 +2,11 @@
 
 import copy
 import datetime as dt
-import time
 from typing import Any
 
 import pytest
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.judging.evaluate import evaluate
 from policies.judging.explain import explain
 from policies.judging.export import to_vap
@@ -23,7 +23,7 @@ ELSEWHERE = PARAMETER.replace("team-a", "team-b")
 
 
 def judged_with_parameters(*texts: str, pod: dict[str, Any] = POD) -> list[Verdict]:
-    return list(evaluate(loaded(PARAMETERIZED, *texts).validating, of_object(pod), NOW, time.monotonic))
+    return list(evaluate(loaded(PARAMETERIZED, *texts).validating, of_object(pod), NOW, frozen_clock))
 
 
 def messages(verdicts: list[Verdict]) -> list[tuple[str, list[str]]]:
@@ -79,7 +79,7 @@ def test_bindings_with_and_without_parameters_are_evaluated_apart() -> None:
 
 
 def test_explain_lists_the_verdict_for_each_parameter_object() -> None:
-    lines = list(explain(loaded(PARAMETERIZED, SELECTED, PARAMETER, OTHER), of_object(POD), NOW, time.monotonic))
+    lines = list(explain(loaded(PARAMETERIZED, SELECTED, PARAMETER, OTHER), of_object(POD), NOW, frozen_clock))
     assert lines == [
         "replicas with ConfigMap 'limits': denies it",
         "    not train",

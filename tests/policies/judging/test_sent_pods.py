@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.judging.coverage import EVERY_POD, pod_conditions, unsent_by_deny
+from policies.judging.coverage import EVERY_POD, Unsent, pod_conditions, unsent_by_deny
 from tests.policies.policy_files import loaded, policy
 
 CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"
@@ -107,7 +107,13 @@ def test_variables_that_read_variables_take_little_time(value: str, needed: list
 
 def test_only_policies_with_deny_are_reported_to_status() -> None:
     text = policy("validations: [{expression: 'object.metadata.name == \"x\"'}]")
-    assert [each.condition for each in unsent_by_deny(loaded(text).validating)] == [EVERY_POD]
+    text = text.replace("resources: [pods]", "resources: [pods, services]").replace("[CREATE]", "[UPDATE, CREATE]")
+    assert list(unsent_by_deny(loaded(text).validating)) == [
+        Unsent("limits", "", "pods", "UPDATE"),
+        Unsent("limits", "", "services", "CREATE"),
+        Unsent("limits", "", "services", "UPDATE"),
+        Unsent("limits", "", "pods", "CREATE", EVERY_POD),
+    ]
     audited = text.rstrip() + "\n  validationActions: [Audit]\n"
     assert list(unsent_by_deny(loaded(audited).validating)) == []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.registry import CollectorRegistry
 
 from neuron.hardware.instances import Catalogue
-from policies.applying.knowledge import ClusterLookups
+from policies.applying.requests import ClusterLookups
 from policies.files.store import PolicyStore, StoreOptions
 from tests.support.serving import Client, Running, serving
 from tests.support.trainium import trainium

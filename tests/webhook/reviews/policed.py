@@ -13,7 +13,7 @@ from conversion.patches.decision import Decision
 from kubecel.budget import Clock
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from policies.applying.knowledge import ClusterLookups, FindClaims, find_nothing
+from policies.applying.requests import ClusterLookups, FindClaims, find_nothing
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet

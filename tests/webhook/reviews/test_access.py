@@ -10,7 +10,7 @@ import pytest
 from cluster.store import Store
 from conversion.patches.decision import Decision
 from kubecel.library.authorization import AccessDecision, Question
-from policies.applying.knowledge import ClusterLookups, review_nothing
+from policies.applying.requests import ClusterLookups, review_nothing
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import mutating_text
 from tests.support.manifests import container, pod

@@ -16,7 +16,7 @@ from conversion.findings.verification import Sources, verify
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
-from policies.applying.knowledge import find_nothing
+from policies.applying.requests import find_nothing
 from policies.judging.rules import PolicySet
 from tests.policies.policy_files import loaded
 from tests.support.clusters import FakeCluster, FakeTemplates, mutator, request

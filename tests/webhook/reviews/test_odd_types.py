@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.store import Store
 from conversion.objects import wire
-from policies.applying.knowledge import ClusterLookups
+from policies.applying.requests import ClusterLookups
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet

@@ -15,7 +15,7 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from neuron.findings import Finding, warning
 from neuron.hardware.instances import Catalogue
-from policies.applying.knowledge import ClusterLookups
+from policies.applying.requests import ClusterLookups
 from policies.files.loader import load
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet

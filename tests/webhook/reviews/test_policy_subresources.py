@@ -6,7 +6,7 @@ import pytest
 
 from cluster.store import Store
 from conversion.objects import wire
-from policies.applying.subjects import bare_subject, subject_of
+from policies.applying.requests import bare_subject, subject_of
 from policies.judging import matching
 from policies.schema.base import MatchResources
 from tests.support.serving import decoded_review

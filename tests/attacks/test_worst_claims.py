@@ -1,0 +1,123 @@
+"""No claim that hill climbing finds takes much work on the event loop to be checked."""
+
+import dataclasses
+import json
+import random
+from typing import Any, Final
+
+import pytest
+
+from checks.claims import configs
+from neuron.hardware.instances import Catalogue
+from tests.attacks.worst_pods import MOST_CALLS, counted_calls
+from tests.support.clusters import first_step, request
+from tests.support.trainium import trainium
+from webhook.reviews.validate import Validator
+from webhook.server.standalone import StandaloneBackend
+
+TRIES: Final = 40
+MOST_BYTES: Final = 4096
+"""Of a spec that is judged on the event loop."""
+ATTRIBUTES: Final = ("resource.aws.com/devicegroup4_id", "resource.aws.com/devicegroup16_id", "neuron.aws.com/cores")
+PARAMETERS: Final = (
+    {"kind": "NeuronConfig", "logicalNeuronCore": 1},
+    {"kind": "NeuronConfig", "logicalNeuronCore": 2},
+    {"kind": "UltraServerConfig", "ultraserverMode": 4},
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What the work of a claim depends on.
+
+    Attributes:
+        requests: the counts of the alternatives of each.
+        settings: position in `PARAMETERS` of each config, and the request that it is for; None: all.
+        ties: position in `ATTRIBUTES` of each constraint, and the number of requests that it is for; 0: all.
+    """
+
+    requests: tuple[tuple[int, ...], ...]
+    settings: tuple[tuple[int, int | None], ...] = ()
+    ties: tuple[tuple[int, int], ...] = ()
+
+    def spec(self) -> dict[str, Any]:
+        def one(at: int, counts: tuple[int, ...]) -> dict[str, Any]:
+            found = [{"deviceClassName": "neuron.aws.com", "count": count} for count in counts]
+            if len(found) == 1:
+                return {"name": f"r{at}", "exactly": found[0]}
+            return {
+                "name": f"r{at}",
+                "firstAvailable": [{"name": f"s{each}", **leaf} for each, leaf in enumerate(found)],
+            }
+
+        version = {"apiVersion": "resource.aws.com/v1beta1"}
+        settings = [
+            {
+                "requests": [] if only is None else [f"r{only % len(self.requests)}"],
+                "opaque": {"driver": "neuron.aws.com", "parameters": version | PARAMETERS[at]},
+            }
+            for at, only in self.settings
+        ]
+        ties = [
+            {
+                "matchAttribute": ATTRIBUTES[at],
+                "requests": [f"r{each}" for each in range(min(most, len(self.requests)))],
+            }
+            for at, most in self.ties
+        ]
+        requests = [one(at, counts) for at, counts in enumerate(self.requests)]
+        return {"devices": {"requests": requests, "config": settings, "constraints": ties}}
+
+
+def start(draw: random.Random) -> Shape:
+    return Shape(tuple((draw.randint(1, 16),) for _ in range(draw.randint(1, 32))))
+
+
+def changed(shape: Shape, draw: random.Random) -> Shape:
+    requests, settings, ties = list(shape.requests), list(shape.settings), list(shape.ties)
+    for _ in range(draw.randint(1, 4)):
+        place = draw.randrange(len(requests))
+        match draw.randrange(7):
+            case 0 if len(requests) < 32:
+                requests.insert(place, (draw.randint(1, 16),))
+            case 1 if len(requests) > 1:
+                del requests[place]
+            case 2:
+                requests[place] = tuple(draw.randint(1, 16) for _ in range(draw.choice((1, 1, 2, 3, 8))))
+            case 3:
+                settings.append((draw.randrange(len(PARAMETERS)), draw.choice((None, place))))
+            case 4 if settings:
+                settings.pop()
+            case 5:
+                ties.append((draw.randrange(len(ATTRIBUTES)), draw.choice((0, draw.randint(1, 32)))))
+            case _ if ties:
+                ties.pop()
+    return Shape(tuple(requests), tuple(settings), tuple(ties))
+
+
+def calls(shape: Shape) -> int:
+    """Calls of the check of a claim of which nothing is remembered; the first check fills caches of types."""
+    view = StandaloneBackend().view
+    review = request({"spec": shape.spec()}, kind="ResourceClaim", group="resource.k8s.io")
+    first_step(Validator(trainium(), Catalogue(), view).review(review))
+    configs._hardware.cache_clear()
+    again = Validator(trainium(), Catalogue(), view)
+    return counted_calls(lambda: first_step(again.review(review)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_claim_takes_much_work_on_the_event_loop(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - a search, no secret
+    worst = shape = start(draw)
+    most = calls(shape)
+    for _ in range(TRIES):
+        shape = changed(worst, draw)
+        if len(json.dumps(shape.spec(), separators=(",", ":"))) <= MOST_BYTES and (found := calls(shape)) > most:
+            worst, most = shape, found
+    assert most < MOST_CALLS, worst
+
+
+def test_requests_for_equal_devices_are_compared_with_the_settings_once() -> None:
+    """Each of 32 requests can be for a device of every type."""
+    one, many = (Shape(((2,),) * requests, ((0, None),)) for requests in (1, 32))
+    assert calls(many) < 12 * calls(one)
