@@ -325,8 +325,8 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     answer = diagnosed(found, live(cluster, [template_manifest(made.name, made.spec["spec"])]))
     assert (answer.case, answer.state) == ("not-tried", PodState.WAITS)
     assert answer.text == (
-        "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-2, 10-11; not tried by the claim (a request"
-        " has at most 8 alternatives (NEU219))."
+        "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-2, 10-11; not tried by the claim (a"
+        " request has at most 8 alternatives (NEU219))."
     )
     assert "request fewer devices" in answer.fix
 
