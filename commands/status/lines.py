@@ -57,28 +57,6 @@ class StatusCheck(str):
         return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
 
 
-class Check(str):
-    """The title of a check, which makes its lines."""
-
-    __slots__ = ()
-
-    def well(self, text: str) -> StatusLine:
-        return StatusLine(self, CheckResult.WELL, text)
-
-    def note(self, text: str, fix: str = "") -> StatusLine:
-        return StatusLine(self, CheckResult.NOTE, text, fix)
-
-    def wrong(self, text: str, fix: str = "") -> StatusLine:
-        return StatusLine(self, CheckResult.WRONG, text, fix)
-
-    def unknown(self, text: str, fix: str = "") -> StatusLine:
-        return StatusLine(self, CheckResult.UNKNOWN, text, fix)
-
-    def unseen(self, part: Unseen) -> StatusLine:
-        """What cannot be read, with the rule that would allow it."""
-        return StatusLine(self, CheckResult.UNKNOWN, part.why, part.fix)
-
-
 def overall(lines: Iterable[StatusLine]) -> CheckResult:
     """The verdict on all lines: wrong before unknown before well; notes do not count."""
     found = {line.verdict for line in lines}
