@@ -94,7 +94,7 @@ def test_a_pod_that_waits_for_connected_devices_is_explained(
 def test_a_free_run_that_the_claim_does_not_try_is_explained(
     api: Api, namespace: str, fleet: Fleet, explain: Explain
 ) -> None:
-    """Ten cores are five devices of the ring: 10 to 2 are free. A pod that may run on a chain, too, does not try them."""
+    """Ten cores are five devices of the ring, 10 to 2 are free; a pod for chains, too, does not try them."""
     fleet.add("inf2.48xlarge")
     fleet.add("inf1.24xlarge", taints=[{"key": "closed", "effect": "NoSchedule"}])
     held = spec(7)

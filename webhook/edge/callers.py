@@ -74,7 +74,7 @@ class ClientAuthority:
         self.problem = ""
         self._path = path
         self._fresh: Callable[[], ssl.SSLContext] = lambda: tls
-        self._trusted: frozenset[bytes] = frozenset()
+        self._trusted: frozenset[bytes] | None = None
         self._seen: tuple[int, int, int] | None = None
         try:
             self._load()
@@ -86,20 +86,24 @@ class ClientAuthority:
         """Load the file if it has changed. Returns whether new CAs are in force; an unusable file is logged once."""
         if self._stamp() == self._seen:
             return False
-        before = self._trusted
+        before = self._trusted or frozenset()
         try:
-            self._load()
+            changed = self._load()
         except OSError as error:
             self._seen = self._stamp()
             self.problem = _unusable(self._path, error)
             log.error("client CA not reloaded: those in force stay", extra={"reason": self.problem})  # noqa: TRY400
             return False
         self.problem = ""
-        extra = {"file": str(self._path), "certificates": len(self._trusted), "removed": len(before - self._trusted)}
+        if not changed:
+            return False
+        trusted = self._trusted or frozenset()
+        extra = {"file": str(self._path), "certificates": len(trusted), "removed": len(before - trusted)}
         log.info("client CA reloaded", extra=extra)
         return True
 
-    def _load(self) -> None:
+    def _load(self) -> bool:
+        """Whether the certificates differ. A file that is only written again closes no connection."""
         self._seen = self._stamp()
         pem = read_regular(self._path).decode("ascii", errors="ignore")
         # A separate context first: a file that is valid only in part must not be trusted in part.
@@ -108,13 +112,17 @@ class ClientAuthority:
             alone.load_verify_locations(cadata=pem)
         except ValueError as error:
             raise ssl.SSLError(str(error)) from error
+        trusted = frozenset(alone.get_ca_certs(binary_form=True))
+        if trusted == self._trusted:
+            return False
         self.tls = self._fresh()
         self.tls.verify_mode = ssl.CERT_OPTIONAL
         # A resumed session would skip the verification by the new CAs.
         self.tls.options |= ssl.OP_NO_TICKET
         self.tls.num_tickets = 0
         self.tls.load_verify_locations(cadata=pem)
-        self._trusted = frozenset(alone.get_ca_certs(binary_form=True))
+        self._trusted = trusted
+        return True
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:

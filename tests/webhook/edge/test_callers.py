@@ -219,6 +219,18 @@ def test_a_renewed_serving_certificate_is_served_by_the_context_of_new_cas(tls_d
     assert not followed.follow()
 
 
+def test_a_file_that_is_written_again_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ours = authority(tmp_path, "ours")
+    followed = ClientAuthority(ours.file, context(), context)
+    first = followed.tls
+    for content in (b"rubbish", ours.pem):
+        ours.file.write_bytes(content)
+        assert not followed.follow()
+    assert followed.tls is first
+    assert followed.problem == ""
+    assert "client CA reloaded" not in caplog.text
+
+
 def test_a_fifo_instead_of_the_file_does_not_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = authority(tmp_path, "ours").file
     followed = ClientAuthority(file, context(), context)
