@@ -19,7 +19,7 @@ from commands.devices.allocator_inputs import Hardware, PodClaim, Selects, hardw
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig, counts_of
 from conversion.claims.making import Claim, make_claim
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
@@ -59,7 +59,7 @@ def _measure(root: Path, claims: int) -> dict[str, list[float]]:
     preparer = Preparer(files, state_dir=root / "state", specs=specs, boot_id=boot_id)
     preparer.recover()
     view = NodeView(discover(root / "sys", root / "dev"), entry, lambda: read_ultraserver(root / "sys"))
-    preparer.complete([], view)  # nothing is prepared
+    preparer.complete([], [], view)  # nothing is prepared
     times: dict[str, list[float]] = {}
     for number in range(_WARM_UP + claims):
         for what, claim in (("", _claim(number, emulate.devices_of(entry))), (" share", _claim(number, 1, cores=2))):

@@ -5,7 +5,6 @@ again.
 """
 
 import contextlib
-import dataclasses
 import datetime as dt
 import os
 import ssl
@@ -14,16 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-
 from certs import material
 from runtime.files import read_regular
 
-CA_FILE: Final = "ca.crt"
-CERTIFICATE_FILE: Final = "tls.crt"
-KEY_FILE: Final = "tls.key"
+CA_FILE: Final = material.CA
+CERTIFICATE_FILE: Final = material.CERTIFICATE
+KEY_FILE: Final = material.KEY
 
 LIFETIME: Final = dt.timedelta(days=365)
 RENEW_BEFORE: Final = dt.timedelta(days=30)
@@ -37,49 +32,18 @@ class CertificateFilesError(Exception):
     """The files are missing or unusable and cannot be created; the message says which and why."""
 
 
-class _NotGoodError(Exception):
-    """Existing files cannot be used; the message says why."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """The files of one directory.
-
-    Attributes:
-        certificate: path of the serving certificate chain.
-        ca: path of the CA to trust; may be missing if others issued the certificate.
-        not_after: end of the serving certificate's validity.
-    """
-
-    certificate: Path
-    key: Path
-    ca: Path
-    not_after: dt.datetime
-
-
-def load(directory: Path) -> CertificateFiles:
-    """The files that others, such as cert-manager, have written.
-
-    Raises:
-        CertificateFilesError: a file is missing or unreadable, or key and certificate do not match.
-    """
-    paths = (directory / CERTIFICATE_FILE, directory / KEY_FILE)
+def check_present(directory: Path) -> None:
+    """Raise `CertificateFilesError` unless the directory has a certificate and a key."""
     try:
-        missing = [path.name for path in paths if not path.exists()]
+        missing = [name for name in (CERTIFICATE_FILE, KEY_FILE) if not (directory / name).exists()]
     except OSError as error:
         raise CertificateFilesError(f"{directory} cannot be read: {error.strerror}.") from error
     if missing:
         raise CertificateFilesError(f"{directory} has no {' and no '.join(missing)}.")
-    try:
-        certificate = _read_certificate(paths[0])
-        _check_pair(*paths)
-    except _NotGoodError as why:
-        raise CertificateFilesError(f"The files in {directory} cannot be used: {why}.") from why
-    return CertificateFiles(*paths, directory / CA_FILE, certificate.not_valid_after_utc)
 
 
-def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[CertificateFiles, str | None]:
-    """The files for these hosts; created unless they are valid for more than 30 days.
+def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> str:
+    """Create the files for these hosts, unless there are some that are valid for more than 30 days.
 
     Args:
         directory: created if it does not exist.
@@ -87,16 +51,15 @@ def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[
         now: a time with time zone.
 
     Returns:
-        The files, and why they were created; None: existing files are used.
+        Why they were created; empty if existing files are used.
 
     Raises:
         CertificateFilesError: they cannot be written.
         ValueError: a host is neither an IP address nor a DNS name.
     """
-    try:
-        return _reuse(directory, hosts, now), None
-    except _NotGoodError as why:
-        reason = str(why)
+    reason = _fault(directory, hosts, now)
+    if not reason:
+        return ""
     ca = material.make_authority("neuron-dra standalone CA", now=now, lifetime=LIFETIME)
     pair = material.issue_serving(ca, "neuron-dra", hosts, now=now, lifetime=LIFETIME)
     try:
@@ -106,76 +69,37 @@ def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> tuple[
         _write(directory / CA_FILE, ca.certificate_pem, _PUBLIC_MODE)
     except OSError as error:
         raise CertificateFilesError(f"Cannot write certificates to {directory}: {error.strerror}.") from error
-    return load(directory), reason
+    return reason
 
 
-def _reuse(directory: Path, hosts: Sequence[str], now: dt.datetime) -> CertificateFiles:
-    missing = [name for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE) if not (directory / name).exists()]
+def _fault(directory: Path, hosts: Sequence[str], now: dt.datetime) -> str:
+    """Why the files cannot be used; empty if they can."""
+    paths = [directory / name for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)]
+    missing = [path.name for path in paths if not path.exists()]
     if missing:
-        raise _NotGoodError(f"{', '.join(missing)} did not exist")
-    serving = _read_certificate(directory / CERTIFICATE_FILE)
-    ca = _read_certificate(directory / CA_FILE)
-    _check_pair(directory / CERTIFICATE_FILE, directory / KEY_FILE)
-    _check_issuer(serving, ca)
-    for name, certificate in ((CERTIFICATE_FILE, serving), (CA_FILE, ca)):
-        if certificate.not_valid_before_utc > now:
-            raise _NotGoodError(f"{name} is not valid before {certificate.not_valid_before_utc.isoformat()}")
-        if certificate.not_valid_after_utc - now <= RENEW_BEFORE:
-            raise _NotGoodError(f"{name} ends on {certificate.not_valid_after_utc.isoformat()}")
-    uncovered = _uncovered(serving, hosts)
-    if uncovered:
-        raise _NotGoodError(f"{CERTIFICATE_FILE} does not name {', '.join(uncovered)}")
-    return CertificateFiles(
-        directory / CERTIFICATE_FILE, directory / KEY_FILE, directory / CA_FILE, serving.not_valid_after_utc
-    )
-
-
-def _read_certificate(path: Path) -> x509.Certificate:
+        return f"{', '.join(missing)} did not exist"
     try:
-        return x509.load_pem_x509_certificate(read_regular(path))
-    except OSError as error:
-        raise _NotGoodError(f"{path.name} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise _NotGoodError(f"{path.name} is not a PEM certificate") from error
-
-
-def _check_pair(certificate: Path, key: Path) -> None:
-    """Raise `_NotGoodError` unless the key is readable and matches the certificate."""
-    chain = _read_certificate(certificate)
-    try:
-        private = serialization.load_pem_private_key(read_regular(key), password=None)
-    except OSError as error:
-        raise _NotGoodError(f"{key.name} cannot be read: {error.strerror}") from error
-    except TypeError as error:
-        raise _NotGoodError(f"{key.name} is encrypted") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise _NotGoodError(f"{key.name} is not a PEM private key") from error
-    try:
-        public = chain.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise _NotGoodError(f"{certificate.name} has a key of a kind that is not known") from error
-    if private.public_key() != public:
-        raise _NotGoodError(f"{key.name} does not belong to {certificate.name}")
-    try:
+        ca_pem, certificate_pem, key_pem = map(read_regular, paths)
+        chain = material.read_pair(material.KeyPair(certificate_pem, key_pem))
+        cas = material.certificates(ca_pem, CA_FILE)
         # The TLS library also refuses keys and digests that are too weak for it.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(paths[1], paths[2])
+    except material.UnusableError as error:
+        return str(error)
     except ssl.SSLError as error:
-        raise _NotGoodError(f"TLS refuses {certificate.name}: {error.reason}") from error
-
-
-def _check_issuer(serving: x509.Certificate, ca: x509.Certificate) -> None:
-    try:
-        serving.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
-        raise _NotGoodError(f"{CERTIFICATE_FILE} was not signed by {CA_FILE}") from error
-
-
-def _uncovered(serving: x509.Certificate, hosts: Sequence[str]) -> list[str]:
-    try:
-        covered = set(serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except x509.ExtensionNotFound:
-        covered = set()
-    return [host for host in hosts if material.general_name(host) not in covered]
+        return f"TLS refuses {CERTIFICATE_FILE}: {error.reason}"
+    except OSError as error:
+        return f"{Path(error.filename).name} cannot be read: {error.strerror}"
+    ca = material.anchor(chain, cas)
+    if ca is None:
+        return f"{CERTIFICATE_FILE} was not signed by {CA_FILE}"
+    for name, certificate in ((CERTIFICATE_FILE, chain[0]), (CA_FILE, ca)):
+        if certificate.not_valid_after_utc - now <= RENEW_BEFORE:
+            return f"{name} ends on {certificate.not_valid_after_utc.isoformat()}"
+        if why := material.fault(certificate, now):
+            return f"{name} {why}"
+    uncovered = material.uncovered(chain[0], hosts)
+    return f"{CERTIFICATE_FILE} does not name {', '.join(uncovered)}" if uncovered else ""
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -125,10 +125,7 @@ def issue_serving(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    return KeyPair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
 
 
 def general_name(host: str) -> x509.GeneralName:
@@ -317,6 +314,10 @@ def read_pair(pair: KeyPair) -> tuple[x509.Certificate, ...]:
         raise UnusableError(f"{KEY} is encrypted") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableError(f"{KEY} is not a PEM private key") from error
+    try:
+        chain[0].public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnusableError(f"{CERTIFICATE} has a key of a kind that is not known") from error
     if not _belongs(key, chain[0]):
         raise UnusableError(f"{KEY} does not belong to {CERTIFICATE}")
     return chain

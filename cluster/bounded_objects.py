@@ -1,4 +1,4 @@
-"""The content of a watch cache, bounded in bytes.
+"""How much is kept of a cluster: the content of a watch cache, bounded in bytes, and the table of bounds.
 
 A tenant may store thousands of objects of 1.5 MB each. A cache keeps few bytes of each object, and bounds each
 namespace, so that the objects of one tenant neither exhaust memory nor displace those of others.
@@ -117,3 +117,30 @@ def _text(key: Key) -> str:
 def _key(text: str) -> Key:
     namespace, _, name = text.partition("/")
     return namespace, name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreBounds:
+    """What is kept of the objects of a cluster, in one table: bytes and numbers. docs/security.md lists them."""
+
+    # --- ResourceClaimTemplates.
+    template: int = 128 * 1024  # the requests of a longer one count as unknown
+    templates: int = 64 * 1024 * 1024
+    templates_of_one: int = 4 * 1024 * 1024  # namespace: some thousand typical templates need as much
+    parts: int = 4096  # that templates share; beyond that the table begins again, and parts in use stay as they are
+    part: int = 256  # characters of a text, and members of a tuple, that are looked up to be shared
+
+    # --- Namespaces.
+    namespace: int = 16 * 1024  # all that policies can read; of a longer one, labels and our annotations are kept
+    namespaces: int = 32 * 1024 * 1024  # without what only policies read, it is enough for 65,536
+    annotations: int = 64  # of ours
+    labels: int = 1024
+    value: int = 256  # characters of an annotation; no valid value is longer, and a shortened one stays invalid
+
+    # --- Nodes. A kubelet chooses the labels of its own Node.
+    types: int = 256  # observed instance types; EC2 has far fewer with Neuron devices
+    node_labels: int = 64
+    nodes: int = 256  # distinct nodes that are told apart; nodes of one group have equal labels
+
+
+KEPT: Final = StoreBounds()

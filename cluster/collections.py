@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from cluster import resources
-from cluster.bounded_objects import Key
+from cluster.bounded_objects import KEPT, Key
 from cluster.kinds import claim_templates, namespaces
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
@@ -80,7 +80,7 @@ TEMPLATES: Final = KeptKind(
     Projection(
         project_template,
         claim_templates.UNREADABLE_TEMPLATE,
-        claim_templates.LONGEST_TEMPLATE,
+        KEPT.template,
         claim_templates.BOUNDS,
     ),
 )

@@ -42,17 +42,20 @@ def can_exist(name: str) -> bool:
 
 
 class Tokens:
-    """A token bucket of look-ups per namespace."""
+    """A token bucket per namespace; the bucket of the namespace that was not asked for longest is forgotten."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], burst: int = BURST, seconds: float = 1 / PER_SECOND) -> None:
+        """A namespace has `burst` tokens, and a new one after each `seconds`."""
         self._clock = clock
+        self._burst = burst
+        self._seconds = seconds
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, namespace: str, wanted: int) -> int:
-        """Take up to `wanted` tokens; returns how many look-ups are allowed now."""
+    def take(self, namespace: str, wanted: int = 1) -> int:
+        """Take up to `wanted` tokens; returns how many there were."""
         now = self._clock()
-        left, since = self._buckets.pop(namespace, (float(BURST), now))
-        left = min(BURST, left + (now - since) * PER_SECOND)
+        left, since = self._buckets.pop(namespace, (float(self._burst), now))
+        left = min(self._burst, left + (now - since) / self._seconds)
         given = min(wanted, int(left))
         self._buckets[namespace] = (left - given, now)
         if len(self._buckets) > _MOST_NAMESPACES:

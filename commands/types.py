@@ -15,7 +15,7 @@ from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.making import Claim, make_claim
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.devices import shares_cores
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import discover
 from kubeletplugin.publish.pools import plan_writes
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, Withholding, desired_slices, driver_version

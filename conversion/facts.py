@@ -1,14 +1,13 @@
 """Facts about the cluster that conversion and checks read."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from conversion.claims.pools import Supply
-from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.hardware.device_shapes import DeviceShape
+from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware.instances import Observation
 
 
@@ -97,13 +96,3 @@ class NamespaceView(Protocol):
 
         Empty if no quota limits them; None if the quotas are not known yet.
         """
-
-
-class DeviceView(Protocol):
-    """Facts about devices by which claims are checked. Reads caches."""
-
-    def device_shapes(self) -> Sequence[DeviceShape]:
-        """The distinct devices in our driver's ResourceSlices (`neuron.hardware.device_shapes.Census`)."""
-
-    def device_classes(self) -> Mapping[str, ClassSpec] | None:
-        """All DeviceClasses by name; None if they cannot be known."""

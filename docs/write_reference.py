@@ -22,6 +22,7 @@ from kubeletplugin import settings as driver_settings
 from kubeletplugin.cli import main as driver
 from neuron.codes import CODES
 from policies.schema.kinds import KINDS, json_schema
+from runtime.settings import reference
 from webhook.server import settings as webhook_settings
 
 FOLDER: Final = Path(__file__).parent
@@ -140,9 +141,9 @@ def settings() -> str:
         "The chart sets most of them by its values:\n"
         "[values.md](values.md) lists each value.\n\n"
         "## neuron-dra webhook\n\n"
-        f"{webhook_settings.reference()}\n"
+        f"{reference(webhook_settings.declarations())}\n"
         "## neuron-dra-kubelet-plugin\n\n"
-        f"{driver_settings.reference()}"
+        f"{reference(driver_settings.declarations())}"
     )
 
 

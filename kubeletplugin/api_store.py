@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, SliceEvent, UnreadableObjectError
+from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime.answers import identity
@@ -133,14 +133,14 @@ class ApiStore:
         found = await self.list(watching, "ResourceSlices")
         return [to_v1(body, collection.resource.version) for body in found], watching.version
 
-    async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
-        """Changes since a resourceVersion, until the server ends the watch."""
+    async def watch(self, resource_version: str) -> AsyncIterator[tuple[str, JsonObject]]:
+        """Types and slices of the changes since a resourceVersion, until the server ends the watch."""
         collection = await self._slices()
         watching = self.watching(collection)
         watching.version = resource_version
         async with contextlib.aclosing(self.events(watching, "ResourceSlices")) as events:
             async for kind, body in events:
-                yield SliceEvent(kind, to_v1(body, collection.resource.version))
+                yield kind, to_v1(body, collection.resource.version)
 
     async def keeps_taints(self) -> bool:
         """Whether the API server keeps device taints: it drops them if their feature is disabled. Nothing is stored."""

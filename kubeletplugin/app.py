@@ -20,8 +20,7 @@ from kubeletplugin.checks.readings import Roots
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.core_use import UseReader
-from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_facts import Catalogues
+from kubeletplugin.discover.health import Catalogues, HealthMonitor
 from kubeletplugin.discover.own_node import Labeller, NodeApi, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
@@ -42,14 +41,17 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
     ALL_WELL,
     CHECKS_WELL,
+    LEFT,
+    NO_PLUGIN,
     OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
     REGISTERED_AGAIN,
     HoldReporter,
-    OwnerReporter,
     Said,
     StateReporter,
+    device_plugin,
+    lasting,
     lost_registration,
     node_checks,
     other_driver,
@@ -63,9 +65,8 @@ from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
-from kubeletplugin.publish.gate import KubeletGate
-from kubeletplugin.publish.offer import Guard, OfferSettings
-from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
+from kubeletplugin.publish.offer import KubeletGate
+from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
 from kubeletplugin.publish.slices import driver_version, published_attributes
 from kubeletplugin.settings import DriverSettings
 from neuron import names
@@ -91,19 +92,14 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
     settings = await asyncio.to_thread(_emulated, settings, catalogue)
     clock, metrics = Clock(), PluginMetrics()
     paths = _socket_paths(settings)
-    monitor = HealthMonitor(
-        functools.partial(discover, settings.sysfs_root, settings.dev_root, settings.logical_nc_file),
-        catalogue,
-        clock,
-        settings.health_interval,
-    )
 
     def followed() -> Catalogue:
         current = catalogues.current()
         (metrics.failed if catalogues.problem else metrics.worked)("catalogue")
         return current
 
-    monitor.follow(followed)
+    look = functools.partial(discover, settings.sysfs_root, settings.dev_root, settings.logical_nc_file)
+    monitor = HealthMonitor(look, followed, clock, settings.health_interval)
     await monitor.refresh()
     preparer = await asyncio.to_thread(_recovered, settings)
 
@@ -136,14 +132,11 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         gate = KubeletGate(clock, settings.registration_wait)
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
         own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
-        offers = OfferSettings(settings.taint_effect, Guard(settings.device_plugin_guard), settings.ultraserver_publish)
-        withhold = settings.faulty_kubelet == "Withhold"
-        instance = Instance(driver_version(), offers, settings.state, settings.share_cores, withhold, settings.gates)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
             NodeSources(monitor, own, gate, driver.holds, sockets, note := SliceNote()),
-            instance,
+            settings,
             clock=clock,
             metrics=metrics,
             jitter=random.uniform,
@@ -152,12 +145,9 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             monitor,
             own,
             publisher,
-            Sweeper(driver, node, settings.sweep_interval, clock=clock, metrics=metrics),
+            Sweeper(driver, settings.sweep_interval, clock=clock, metrics=metrics),
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
-            OwnerReporter(own, offers.guard, clock=clock, metrics=metrics),
-            DeviceInfo(
-                driver, preparer, usage, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics
-            ),
+            DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics),
         ]
         looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes, settings.proc_root)
         reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
@@ -165,6 +155,12 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         checks = NodeChecks(reader, monitor, driver.preparations, note, emulated=fake, clock=clock, metrics=metrics)
         parts.append(checks)
         states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
+            (
+                own,
+                lasting(lambda: device_plugin(own.state, settings.device_plugin_guard)),
+                Said(LEFT, NO_PLUGIN),
+                metrics.device_plugin,
+            ),
             (
                 publisher.other,
                 functools.partial(other_driver, publisher.other),
@@ -185,7 +181,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             labels = {"ultraserver": settings.ultraserver_labels, "present": settings.present_label}
             parts.append(Labeller(own, monitor, clock=clock, metrics=metrics, **labels))
         if settings.claim_status:
-            writer = ClaimStatusWriter(driver, node, api, monitor, clock=clock, metrics=metrics)
+            writer = ClaimStatusWriter(driver, monitor, clock=clock, metrics=metrics)
             driver.observer = writer
             parts.append(writer)
 

@@ -16,7 +16,7 @@ from kubeletplugin.settings import DriverSettings, declarations, load
 from neuron import names
 from runtime import console, logs
 from runtime.listening import on_signals
-from runtime.settings import Declaration
+from runtime.settings import Declaration, as_written
 from runtime.startup import COULD_NOT_START, StartupError, not_installed, uncollected
 
 WRONG: Final = 1
@@ -53,7 +53,7 @@ def _main(context: click.Context, /, **flags: object) -> None:
     try:
         settings = load(flags, os.environ)
         logs.configure(settings.log_format, settings.log_level)
-        _log.info("starting", extra={"settings": settings.as_written()})
+        _log.info("starting", extra={"settings": as_written(settings)})
         asyncio.run(_run(settings))
     except StartupError as error:
         console.say(f"neuron-dra-kubelet-plugin: {error}")

@@ -18,8 +18,7 @@ from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.prepare.preparer import Preparer
-from kubeletplugin.prepare.usage import NodeUsage, NoKubeletError, UsedDevice
+from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +77,6 @@ class DeviceInfo:
     def __init__(
         self,
         driver: Driver,
-        preparer: Preparer,
-        usage: NodeUsage,
         monitor: HealthMonitor,
         read_use: Callable[[Iterable[int]], Mapping[int, CoresUse]],
         *,
@@ -88,8 +85,6 @@ class DeviceInfo:
     ) -> None:
         """`read_use` reads the use of devices by index; it blocks."""
         self._driver = driver
-        self._preparer = preparer
-        self._usage = usage
         self._monitor = monitor
         self._read_use = read_use
         self._clock = clock
@@ -111,9 +106,9 @@ class DeviceInfo:
         }
         used: tuple[UsedDevice, ...] = ()
         try:
-            claims = (await self._driver.in_state(self._preparer.checkpoint)).claims.values()
+            claims = (await self._driver.in_state(self._driver.node.preparer.checkpoint)).claims.values()
             with contextlib.suppress(NoKubeletError):
-                used = await self._usage.listed() if claims else ()
+                used = await self._driver.node.usage.listed() if claims else ()
         except (OSError, TimeoutError, UsageUnknownError) as error:
             self._metrics.failed("device-info")
             _log.warning("what uses the devices cannot be read", extra={"error": str(error)})

@@ -27,8 +27,7 @@ from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb
 from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer
-from kubeletplugin.publish.gate import KubeletGate, Served
-from kubeletplugin.publish.offer import DEVICES, NODE
+from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, Served
 from neuron import names
 from runtime import tracing
 from runtime.retries import Backoff

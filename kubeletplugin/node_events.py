@@ -14,13 +14,13 @@ from prometheus_client import Gauge
 from kubeletplugin.changes import Changing, Clock, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
 from kubeletplugin.checks.table import Grade
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.own_node import EVENT_NAMESPACE, NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError, timestamp
 from kubeletplugin.prepare.usage import Hold, Holds
-from kubeletplugin.publish.gate import KubeletGate, OtherDriver
-from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard
+from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, KubeletGate, OtherDriver
+from kubeletplugin.settings import Guard
 from neuron import names
 
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
@@ -33,6 +33,7 @@ REGISTERED: Final = "RegistrationBack"
 CHECK_FAILED: Final = "NodeCheckFailed"
 CHECK_NOTE: Final = "NodeCheckNote"
 CHECKS_WELL: Final = "NodeChecksWell"
+NO_PLUGIN: Final = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
 OTHER_GONE: Final = "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices."
 REGISTERED_AGAIN: Final = "The kubelet has registered this driver: its devices are published."
 ALL_WELL: Final = "The checks of this node find no fault any more."
@@ -81,53 +82,29 @@ def node_event(facts: NodeFacts, said: Said, now: float) -> JsonObject:
     }
 
 
-def device_plugin(state: NodeState, guard: Guard) -> Said:
-    """What is said of a device plugin on the node, or of its end."""
-    present = bool(state.legacy)
+def device_plugin(state: NodeState | None, guard: Guard) -> Said | None:
+    """What is said of a device plugin on the node."""
+    if state is None or not state.legacy:
+        return None
     shown = ", ".join(f"{resource}: {amount}" for resource, amount in state.legacy.items())
-    if present:
-        message = (
-            f"A device plugin offers this node's Neuron devices (allocatable {shown}): {_HELD[guard]}. Prepared claims "
-            "go on. Keep the device plugin off the nodes of the DRA driver."
-        )
-    else:
-        message = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
-    return Said(APPEARED if present else LEFT, message, warning=present)
+    message = (
+        f"A device plugin offers this node's Neuron devices (allocatable {shown}): {_HELD[guard]}. Prepared claims go "
+        "on. Keep the device plugin off the nodes of the DRA driver."
+    )
+    return Said(APPEARED, message, warning=True)
 
 
-class OwnerReporter:
-    """Reports a device plugin when it appears and when it leaves, until cancelled."""
+def lasting(say: Callable[[], Said | None]) -> Callable[[], Said | None]:
+    """What was said first, for as long as the state lasts: its values may change again and again."""
+    first: Said | None = None
 
-    def __init__(self, node: OwnNode, guard: Guard, *, clock: Clock, metrics: PluginMetrics) -> None:
-        self._node = node
-        self._guard = guard
-        self._clock = clock
-        self._metrics = metrics
-        self._reported = False
+    def told() -> Said | None:
+        nonlocal first
+        now = say()
+        first = None if now is None else first or now
+        return first
 
-    async def run(self) -> None:
-        """Report until cancelled. An Event that cannot be written is tried again while it is true."""
-        await report_changes(self._node, lambda: self._report(self._node.state), self._clock)
-
-    async def _report(self, state: NodeState | None) -> bool:
-        """Whether nothing is left to report."""
-        if state is None:
-            return True
-        present = bool(state.legacy)
-        self._metrics.device_plugin.set(present)
-        if present is self._reported:
-            self._metrics.worked("events")
-            return True
-        _log.log(
-            logging.WARNING if present else logging.INFO,
-            "device plugin on the node" if present else "device plugin gone",
-            extra={"node": state.facts.name, "allocatable": dict(state.legacy)},
-        )
-        if not await _written(self._node, device_plugin(state, self._guard), self._clock, self._metrics):
-            return False
-        self._reported = present
-        self._metrics.worked("events")
-        return True
+    return told
 
 
 class StateReporter:

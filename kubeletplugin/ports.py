@@ -46,14 +46,6 @@ class NoProcessesError(UsageUnknownError):
     """The driver was not given the host's processes: it will never know."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SliceEvent:
-    """One event of a watch on ResourceSlices: `ADDED`, `MODIFIED` or `DELETED`, with the object (v1)."""
-
-    type: str
-    slice: JsonObject
-
-
 def version_of(body: JsonObject) -> int:
     """The object's resourceVersion; 0 if it has none.
 

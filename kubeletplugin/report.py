@@ -19,8 +19,7 @@ from kubeletplugin.changes import Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeReader, node_info
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
-from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_facts import Catalogues
+from kubeletplugin.discover.health import Catalogues, HealthMonitor
 from kubeletplugin.discover.own_node import NodeApi, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
@@ -32,6 +31,7 @@ from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
 from runtime.api_server import ClusterUnavailableError
+from runtime.settings import as_written
 
 _MOST_FILES: Final = 4000
 _DEEPEST: Final = 6
@@ -42,9 +42,8 @@ _NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
 async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
     """Check once. Nothing is changed but test files, which are removed again."""
     clock = Clock()
-    catalogue = await asyncio.to_thread(Catalogues(settings.policies).current)
     look = functools.partial(discover, roots.sysfs, roots.dev, roots.logical_nc)
-    monitor = HealthMonitor(look, catalogue, clock, settings.health_interval)
+    monitor = HealthMonitor(look, Catalogues(settings.policies).current, clock, settings.health_interval)
     processes = Processes(settings.proc_root, roots.dev, Folder(settings.state / FOLDER))
     usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
     async with contextlib.AsyncExitStack() as stack:
@@ -113,7 +112,7 @@ def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findin
         "python": platform.python_version(),
         "kernel": platform.release(),
         "findings": [dataclasses.asdict(each) for each in findings],
-        "settings": {key: value for key, value in settings.as_written().items() if key not in _NOT_SHOWN},
+        "settings": {key: value for key, value in as_written(settings).items() if key not in _NOT_SHOWN},
         "readings": _shown(readings),
         "files": {str(part): _tree(roots.sysfs / part) for part in (DEVICES, CLASS, Path("module/neuron"))},
     }

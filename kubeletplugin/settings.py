@@ -3,6 +3,7 @@
 The flags, variables and fields of the config file follow from the declarations (`runtime.settings`).
 """
 
+import enum
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -30,6 +31,14 @@ _SECONDS: Final = "a number of seconds from 0.1"
 
 def _directory(description: str) -> msgspec.Meta:
     return about(description, expected="a directory", metavar="DIR")
+
+
+class Guard(enum.StrEnum):
+    """What to do with the devices while a device plugin offers them."""
+
+    TAINT = "Taint"
+    WITHHOLD = "Withhold"
+    OFF = "Off"
 
 
 class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,13 +128,13 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         about("Taint of an unhealthy device: keep new pods off, also stop running pods, or no taint."),
     ] = "NoSchedule"
     device_plugin_guard: Annotated[
-        Literal["Taint", "Withhold", "Off"],
+        Guard,
         about(
             "While the node's allocatable shows a legacy Neuron resource, so that a device plugin offers the same "
             "devices: taint all devices (where the cluster has no device taints: publish none), publish none, or "
             "publish as usual."
         ),
-    ] = "Taint"
+    ] = Guard.TAINT
     ultraserver_publish: Annotated[
         Literal["devices", "node"],
         about(
@@ -253,19 +262,10 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The effect of the taint of unhealthy devices; None for no taint."""
         return None if self.unhealthy_taint == "Off" else self.unhealthy_taint
 
-    def as_written(self) -> dict[str, object]:
-        """Every setting under its name in the config file, JSON-like."""
-        return settings.as_written(self)
-
 
 def declarations() -> tuple[Declaration, ...]:
     """Every setting, in the order of the documentation."""
     return settings.declarations(DriverSettings)
-
-
-def reference() -> str:
-    """The settings as a Markdown table."""
-    return settings.reference(declarations())
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> DriverSettings:

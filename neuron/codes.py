@@ -345,11 +345,10 @@ CODES: Final = {
         "Some runs of consecutive devices are not tried",
         "A request has at most 8 alternatives, and fewer if the scheduler would search too long. So the claim cannot "
         "name every run of an Inferentia node, or every group. It is said for each type that the pod may run on.",
-        "4 of the 12 runs of 8 devices on inf2.48xlarge are not tried, from device 8, 9, 10 or 11: the pod waits if no "
+        "2 of the 12 runs of 5 devices on inf2.48xlarge are not tried, from device 10 or 11: the pod waits if no "
         "other run is free. All are tried with the annotation neuron.aws.com/instance-type: inf2.48xlarge. "
         "`neuron-dra explain` shows which devices are free.",
-        "Nothing while another run is free. The message names the instance type, the version or the number of devices "
-        "with which all are tried.",
+        "Nothing while another run is free. The message names the instance type with which all are tried.",
     ),
     "NEU220": FindingCode(
         "An object with Neuron limits was left as it is",

@@ -12,7 +12,7 @@ import yaml
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.making import Claim, make_claim
-from neuron.hardware import windows
+from neuron.hardware import neighbours, windows
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 from neuron.hardware.windows import Line
 
@@ -21,7 +21,10 @@ PAGE = (DOCS / "topology.md").read_text()
 CONCEPTS = (DOCS / "concepts.md").read_text()
 TYPES = list(Catalogue())
 LINES = [entry for entry in TYPES if entry.line]
-RING = next(entry for entry in Catalogue().scheduled(tries_orders=False) if entry.name == "inf2.48xlarge")
+RING, CHAIN = (
+    next(entry for entry in Catalogue().scheduled(tries_orders=False) if entry.name == name)
+    for name in ("inf2.48xlarge", "inf1.24xlarge")
+)
 
 
 def script() -> ModuleType:
@@ -69,7 +72,7 @@ def test_the_page_has_the_published_shifts_of_each_type(instance: InstanceType) 
 
 
 def test_the_examples_name_published_attributes() -> None:
-    group, three, halves, nine = examples()
+    group, three, split, nine = examples()
     assert group["constraints"] == [{"matchAttribute": windows.attribute(4, 0)}]
     ring = windows.placements(Line(12, wraps=True), 3)
     assert [each["matchAttribute"] for each in three["constraints"]] == [each.attribute for each in ring]
@@ -77,13 +80,25 @@ def test_the_examples_name_published_attributes() -> None:
         [f"n0/{each['name']}"] for each in three["requests"][0]["firstAvailable"]
     ]
     ask = Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 8)
-    eight = make_claim([ask], [RING], DeviceConfig(), "neuron.aws.com", pin_types=False)
+    eight = make_claim([ask], [RING, CHAIN], DeviceConfig(), "neuron.aws.com", pin_types=False)
     assert isinstance(eight, Claim)
-    assert halves["constraints"][0] in eight.template.spec["spec"]["devices"]["constraints"]
+    assert split["constraints"] == eight.template.spec["spec"]["devices"]["constraints"]
     chain = Line(4, wraps=False)
     shifts = windows.published_shifts(chain).items()
     published = {windows.attribute(size, shift) for size, each in shifts for shift in each}
     assert {each["matchAttribute"] for each in nine["constraints"]} <= published
+
+
+def test_the_page_lists_the_alternatives_of_runs_in_two_requests() -> None:
+    table = re.findall(r"^\| ([0-9]+) of ([0-9]+) \| ([0-9a-f ]+) \| ([0-9a-f ]+) \|$", PAGE, re.MULTILINE)
+    assert len(table) == 6
+    for size, devices, *alternatives in table:
+        found = neighbours.split(Line(int(devices), wraps=devices == "12"), int(size))
+        assert found is not None
+        assert [[tuple(int(device, 16) for device in each) for each in listed.split()] for listed in alternatives] == [
+            list(found.first),
+            list(found.second),
+        ]
 
 
 def test_the_drawing_of_windows_has_a_row_for_each_of_its_attributes() -> None:

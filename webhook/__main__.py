@@ -17,11 +17,9 @@ main.add_command(webhook)
 def serve() -> None:
     """The script `neuron-dra-webhook`."""
     console.guard()
-    with console.guarded():
-        webhook(prog_name="neuron-dra-webhook")
+    webhook(prog_name="neuron-dra-webhook")
 
 
 if __name__ == "__main__":
     console.guard()
-    with console.guarded():
-        main(prog_name="python -m webhook")
+    main(prog_name="python -m webhook")

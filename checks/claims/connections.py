@@ -5,6 +5,7 @@ is a group.
 """
 
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ _GROUP: Final = re.compile(
     re.ASCII,
 )
 _WINDOW: Final = f"{names.DRIVER}/window"
+_MOST_PAIRS: Final = 4
+"""Pairs of requests of a claim that are looked at: tenants choose how many there are."""
 _UNKNOWN_WHOLE: Final = (4, 16)
 """Devices of the Trn3 servers (AWS's hardware pages), for types whose number is not published."""
 
@@ -135,14 +138,18 @@ def _allocations(
     """
     ties = [(frozenset(each.requests), each.match_attribute) for each in constraints if each.match_attribute]
     requests: dict[str, list[tuple[Leaf, Sequence[int], Mapping[Any, tuple[object, ...]]]]] = {}
+    # Most requests admit the same devices.
+    known: dict[tuple[int, ...], Mapping[Any, tuple[object, ...]]] = {}
     for leaf in leaves:
         covering = [place for place, (named, _) in enumerate(ties) if covers(named, leaf.devices.reference)]
         mask = leaf.mask & index.of_type(name)
         work.spend(len(ties) + mask.bit_count() * (1 + len(covering)))
-        values = {
-            shape.fixed.get(DEVICE_ID): tuple(shape.fixed.get(ties[place][1]) for place in covering)
-            for shape in index.members(mask)
-        }
+        values = known.get((mask, *covering))
+        if values is None:
+            values = known[mask, *covering] = {
+                shape.fixed.get(DEVICE_ID): tuple([shape.fixed.get(ties[place][1]) for place in covering])
+                for shape in index.members(mask)
+            }
         requests.setdefault(leaf.request, []).append((leaf, covering, values))
     spare = _spare(entry, sum(fewest_devices(leaves).values()))
 
@@ -241,7 +248,7 @@ class Connections:
         if count == 1:
             return []
         loose = self._loose(leaf)
-        if not loose or self._is_part_of_a_run:
+        if not loose or self._is_part_of_a_run or leaf.request in self._runs_of_two:
             return []
         grouped = [entry for entry in loose if count in entry.groups]
         lines = [entry for entry in loose if entry.line is not None]
@@ -265,6 +272,18 @@ class Connections:
         """
         several = [leaf for leaf in self._leaves if leaf.devices.count > 1]
         return self._are_one_run(self._leaves) or (len(several) < len(self._leaves) and self._are_one_run(several))
+
+    @functools.cached_property
+    def _runs_of_two(self) -> frozenset[str]:
+        """The requests for several devices that take consecutive devices with the one before or after, in pairs."""
+        several: dict[str, list[Leaf]] = {}
+        for leaf in self._leaves:
+            if leaf.devices.count > 1:
+                several.setdefault(leaf.request, []).append(leaf)
+        pairs = itertools.islice(itertools.pairwise(several), _MOST_PAIRS)
+        return frozenset(
+            each for pair in pairs if self._are_one_run([*several[pair[0]], *several[pair[1]]]) for each in pair
+        )
 
     def _are_one_run(self, leaves: Sequence[Leaf]) -> bool:
         if len({leaf.request for leaf in leaves}) < 2 or not all(leaf.mask for leaf in leaves):

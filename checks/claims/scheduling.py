@@ -6,6 +6,7 @@ counts of the requests, the devices that they can match, and the groups in which
 (`neuron.allocator.search_cost`), for a node of which all devices are free but one, or so many that one is missing.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -14,11 +15,12 @@ from checks.claims.connections import fewest_devices, first_devices, group_size
 from checks.claims.device_index import DeviceIndex
 from checks.claims.selectors import attribute_label, unknown_attribute
 from neuron import names
-from neuron.allocator.search_cost import MOST_STEPS, tries
+from neuron.allocator.search_cost import ANY, MOST_STEPS, Choice, beside, steps, tries
 from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import ClaimSpec, Leaf
 from neuron.api.configs import covers
 from neuron.findings import Finding, short, warning
+from neuron.hardware.device_shapes import DEVICE_ID
 from neuron.hardware.instances import Catalogue, InstanceType
 
 _PART: Final = 3
@@ -123,7 +125,7 @@ def _together(
     """Requests that are too long to search for together: each is tried again for all ways to allocate those before."""
     for entry in entries:
         orders = entry.may_try_orders
-        if _steps(claim, leaves, index, entry) > MOST_STEPS:
+        if _steps(claim, leaves, index, entry) > MOST_STEPS and not _is_short_run(leaves, index, entry):
             counts = " + ".join(str(leaf.devices.count) for leaf in leaves[:8]) + (" + …" if len(leaves) > 8 else "")
             message = (
                 f"the requests for {counts} devices together cost the scheduler seconds on a node of {entry.name} where"
@@ -132,6 +134,36 @@ def _together(
             )
             yield warning("NEU542", f"{claim.path}.requests", message, _fix(leaves[0]), counts)
             return
+
+
+def _is_short_run(leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceType) -> bool:
+    """Whether the first two requests select sets that overlap, so that few of them are free together, by device ids.
+
+    The requests after them are for single devices.
+    """
+    by_request: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        if leaf.mask & index.of_type(entry.name):
+            by_request.setdefault(leaf.request, []).append(leaf)
+    requests = list(by_request.values())
+    sets = []
+    for request in requests[:2]:
+        ids = [_device_ids(leaf, index, entry) for leaf in request]
+        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, request, strict=True)):
+            return False
+        sets.append(tuple(ids))
+    if len(sets) < 2 or any(leaf.devices.count > 1 for request in requests[2:] for leaf in request):
+        return False
+    runs = tuple({one | other for one in sets[0] for other in sets[1] if not one & other})
+    choices = [Choice(len(each[0]), len(each)) for each in sets]
+    choices[1] = dataclasses.replace(choices[1], beside=beside(*sets, runs))
+    choices += [Choice(1, 1, kind=ANY)] * len(requests[2:])
+    return steps(choices, orders=entry.may_try_orders) <= MOST_STEPS
+
+
+def _device_ids(leaf: Leaf, index: DeviceIndex, entry: InstanceType) -> frozenset[int]:
+    shapes = index.members(leaf.mask & index.of_type(entry.name))
+    return frozenset(each for shape in shapes if isinstance(each := shape.fixed.get(DEVICE_ID), int))
 
 
 def _how(*, orders: bool) -> str:

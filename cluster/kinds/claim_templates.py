@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 from msgspec.structs import force_setattr
 
-from cluster.bounded_objects import Bounds
+from cluster.bounded_objects import KEPT, Bounds
 from conversion.claims import templates
 from neuron import names
 from neuron.api import configs
@@ -22,16 +22,11 @@ from runtime.api_server import RESOURCE_GROUP
 
 T = TypeVar("T")
 
-MOST: Final = 4096
-"""Parts that are kept to be shared. Beyond that the table begins again; parts that are in use stay as they are."""
-LONGEST: Final = 256
-"""Characters of a text and members of a tuple that are looked up."""
-
 
 class SharedParts:
     """A table of parts. For one thread. A field of a record has values of one type, so equal records are the same."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = KEPT.parts) -> None:
         """Keep at most `most` parts."""
         self._most = most
         self._parts: dict[object, object] = {}
@@ -52,7 +47,7 @@ class SharedParts:
     def _inside(self, value: object) -> Any:
         """The value, with shared parts."""
         if isinstance(value, tuple | frozenset):
-            return type(value)(map(self._part, value)) if len(value) <= LONGEST else value
+            return type(value)(map(self._part, value)) if len(value) <= KEPT.part else value
         kind: Any = type(value)
         assign: Any = force_setattr if issubclass(kind, Struct) else object.__setattr__
         for name in _fields(kind):
@@ -66,7 +61,7 @@ class SharedParts:
         """The part that stands for all equal ones."""
         kind: object = type(value)
         if kind is str:
-            if len(value) > LONGEST:
+            if len(value) > KEPT.part:
                 return value
         elif kind is tuple or kind is frozenset or _fields(kind):
             value = self._inside(value)
@@ -118,13 +113,6 @@ def footprint(value: object) -> int:
 
 
 _API_VERSION: Final = f"{RESOURCE_GROUP}/v1"
-LONGEST_TEMPLATE: Final = 128 * 1024
-"""Bytes of a ResourceClaimTemplate. The requests of a longer one count as unknown."""
-_TEMPLATE_BYTES: Final = 64 * 1024 * 1024
-_TEMPLATE_BYTES_OF_ONE: Final = 4 * 1024 * 1024
-"""Memory for all templates, and for those of one namespace. Some thousand typical templates need as much."""
-_LONGEST_VALUE: Final = 256
-"""Characters of an annotation. No valid value is longer, and a shortened one stays invalid."""
 
 
 class TemplateFacts(Struct, frozen=True, gc=False):
@@ -166,7 +154,7 @@ def _shortened(facts: TemplateFacts) -> TemplateFacts:
     return structs.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
 
 
-BOUNDS: Final = Bounds(_TEMPLATE_BYTES, _TEMPLATE_BYTES_OF_ONE, _template_weight, _shortened)
+BOUNDS: Final = Bounds(KEPT.templates, KEPT.templates_of_one, _template_weight, _shortened)
 
 
 def project_template(item: Mapping[str, Any]) -> TemplateFacts:
@@ -179,7 +167,7 @@ def project_template(item: Mapping[str, Any]) -> TemplateFacts:
         frozenset(_device_classes(devices.get("requests") or ())),
         ultraserver_mode(spec),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
-        ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[:_LONGEST_VALUE],
+        ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[: KEPT.value],
         templates.version_of(item),
     )
     return _SHARED.of(facts)

@@ -8,19 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from checks.words import unread_keys
-from cluster.bounded_objects import Bounds
+from cluster.bounded_objects import KEPT, Bounds
 from neuron import names
 from neuron.api.fields import namespace_value
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
-LONGEST_NAMESPACE: Final = 16 * 1024
-"""Bytes of all fields of a Namespace that policies can read. Of a longer one, labels and our annotations are kept."""
-_NAMESPACE_BYTES: Final = 32 * 1024 * 1024
-"""Memory for all Namespaces; without the fields of which only policies read, it is enough for 65,536."""
-_MOST_ANNOTATIONS: Final = 64
-_MOST_LABELS: Final = 1024
-_LONGEST_VALUE: Final = 256
-"""Characters of an annotation. No valid value is longer, and a shortened one stays invalid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,16 +39,16 @@ def _without_whole(record: NamespaceRecord) -> NamespaceRecord:
     return dataclasses.replace(record, whole=None)
 
 
-BOUNDS: Final = Bounds(_NAMESPACE_BYTES, _NAMESPACE_BYTES, _whole_weight, _without_whole)
+BOUNDS: Final = Bounds(KEPT.namespaces, KEPT.namespaces, _whole_weight, _without_whole)
 
 
 def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:
-    """`neuron.aws.com/` annotations of a Namespace, its labels (at most 1,024), and all that policies can read."""
+    """`neuron.aws.com/` annotations of a Namespace, its labels, and all that policies can read."""
     labels = item["metadata"].get("labels") or {}
     whole: bytes | None = msgspec.json.encode(namespace_value(item))
-    if whole is not None and len(whole) > LONGEST_NAMESPACE:
+    if whole is not None and len(whole) > KEPT.namespace:
         whole = None
-    kept = dict(itertools.islice(labels.items(), _MOST_LABELS))
+    kept = dict(itertools.islice(labels.items(), KEPT.labels))
     return NamespaceRecord(project_namespace(item) or (), kept, whole, unread_keys(item["metadata"]))
 
 
@@ -67,8 +59,8 @@ def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | 
     """
     annotations = item["metadata"].get("annotations") or {}
     ours = sorted(
-        (key, value[:_LONGEST_VALUE])
+        (key, value[: KEPT.value])
         for key, value in annotations.items()
         if key.startswith(_OUR_ANNOTATIONS) and isinstance(value, str)
     )
-    return tuple(ours[:_MOST_ANNOTATIONS]) or None
+    return tuple(ours[: KEPT.annotations]) or None

@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from cluster.bounded_objects import KEPT
 from cluster.kinds.nodes import NodeKind
 from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
 from neuron.api import node_pools
 from neuron.api.fields import WrongFormError
 from neuron.api.node_pools import Pool
-
-MOST_NODES: Final = 256
-"""Distinct nodes that are told apart. Nodes of one group have equal labels."""
 
 Described: TypeAlias = Pool | tuple[str, ...] | str
 """What is kept of an object: a pool, the zones of a node class, or why it cannot be read."""
@@ -75,8 +73,8 @@ class SupplyIndex:
             else:
                 problem = problem or f"{kind} {name} cannot be read: {described}"
         nodes = sorted(self._nodes)
-        unlisted = len(nodes) > MOST_NODES
-        supply = Supply(tuple(pools), tuple(zones), frozenset(nodes[:MOST_NODES]), unlisted, problem)
+        unlisted = len(nodes) > KEPT.nodes
+        supply = Supply(tuple(pools), tuple(zones), frozenset(nodes[: KEPT.nodes]), unlisted, problem)
         changed = supply != self.supply
         self.supply = supply if changed else self.supply
         return changed

@@ -9,16 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from cluster.bounded_objects import KEPT
 from conversion.claims.pools import StaticNode, is_of_one_node
 from neuron import names
 from neuron.api.nodes import Node, read_node
 from neuron.hardware.instances import Observation
-
-MOST_TYPES: Final = 256
-"""Observed instance types. EC2 has far fewer with Neuron devices; a kubelet chooses the labels of its own Node."""
-
-MOST_LABELS: Final = 64
-"""Labels of a Node that are kept."""
 
 _NEURON_TYPE: Final = re.compile(rf"({re.escape(names.SAGEMAKER_PREFIX)})?(inf|trn)[0-9][a-z0-9.-]{{0,56}}")
 
@@ -54,7 +49,7 @@ def neuron_kind(node: Node) -> NodeKind | None:
     if node.pool:
         return _kind(node.type_label, pooled=True)
     labels = sorted((key, value) for key, value in node.labels.items() if not is_of_one_node(key))
-    return _kind(node.type_label, pooled=False, labels=tuple(labels[:MOST_LABELS]))
+    return _kind(node.type_label, pooled=False, labels=tuple(labels[: KEPT.node_labels]))
 
 
 # Thousands of nodes have the same values: one copy is kept.
@@ -65,7 +60,7 @@ def with_node(observations: Mapping[str, Observation], kind: NodeKind) -> Mappin
     """The observations with what is known of a Node; the same mapping if it has nothing new."""
     name = kind.label.removeprefix(names.SAGEMAKER_PREFIX)
     known = observations.get(name, Observation(0))
-    if name not in observations and len(observations) >= MOST_TYPES:
+    if name not in observations and len(observations) >= KEPT.types:
         return observations
     labels = known.labels if kind.label in known.labels else tuple(sorted((*known.labels, kind.label)))
     pooled = kind.pooled and (known.pooled or not known.labels)
@@ -84,7 +79,7 @@ def with_types(
     """
     found = dict(observations)
     for name, labels in sorted(types.items()):
-        if not _NEURON_TYPE.fullmatch(name) or (name not in found and len(found) >= MOST_TYPES):
+        if not _NEURON_TYPE.fullmatch(name) or (name not in found and len(found) >= KEPT.types):
             continue
         known = found.get(name, Observation(0))
         more = {each for each in labels if _NEURON_TYPE.fullmatch(each)}

@@ -299,7 +299,7 @@ def _export_conversion(
     catalogue = Catalogue() if policies is None else policies.catalogue
     found = {name: catalogue.get(name) for name in types}
     for name in (name for name, entry in found.items() if entry is None):
-        hint = did_you_mean(name, catalogue.suggestions())
+        hint = did_you_mean(name, catalogue.suggestions(name))
         raise click.UsageError(f"--instance-type: {name!r} is not in the catalogue of instance types.{hint}")
     known = [entry for entry in found.values() if entry is not None]
     result = exported(known, tuple(dict.fromkeys(namespaces)), catalogue, device_class)

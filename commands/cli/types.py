@@ -61,7 +61,8 @@ def types(
 ) -> None:
     """Print the instance types that neuron-dra knows: each figure with its source, and how sure it is.
 
-    A TYPE is the name of an instance type; without any, all types are printed.
+    A TYPE is the name of an instance type or of a family; without any, all types
+    are printed.
 
     Exit codes: 0; 2 if a type is not known, or the policy files cannot be used.
     """
@@ -81,10 +82,11 @@ def types(
 def _chosen(catalogue: Catalogue, wanted: Sequence[str], *, offered: bool) -> list[InstanceType]:
     """The types to print. Raises click.UsageError for a name that the catalogue does not have."""
     for name in wanted:
-        if name not in catalogue:
-            hint = did_you_mean(name, catalogue.suggestions())
+        if name not in catalogue and name not in catalogue.families():
+            hint = did_you_mean(name, catalogue.suggestions(name))
             raise click.UsageError(f"There is no instance type {quoted(name)} in the catalogue.{hint}")
-    return [entry for entry in catalogue if (not wanted or entry.name in wanted) and (entry.offered or not offered)]
+    chosen = [entry for entry in catalogue if not wanted or entry.name in wanted or entry.family in wanted]
+    return [entry for entry in chosen if entry.offered or not offered]
 
 
 def _nodes(entries: Sequence[InstanceType], node: str, kernel_driver: str, kubernetes: str) -> list["NodeTemplate"]:

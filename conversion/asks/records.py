@@ -22,7 +22,7 @@ from conversion.claims import templates
 from conversion.claims.containers import Role
 from conversion.claims.scheduling import Entry, SchedulingHints
 from conversion.objects import nesting, pods
-from conversion.objects.canonical import key_of, keys_of
+from conversion.objects.nesting import key_of, keys_of
 from neuron import names
 
 Amounts: TypeAlias = Mapping[str, str]

@@ -46,7 +46,6 @@ class Alternative:
         constraints: attribute and requests of each constraint on it.
         others: whether the request has other alternatives.
         typed: whether it has to select its instance types, because others may have its devices and its attribute.
-        of: of a part of a request, the names of the alternatives whose part it is, if they are several.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Alternative:
     constraints: frozenset[_Constraint]
     others: bool = False
     typed: bool = False
-    of: tuple[str, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -211,7 +209,7 @@ def _shapes(arrangement: Arrangement, identity: int) -> list[_Shape]:
     for tie in arrangement.ties:
         for member, position in tie.members:
             if member == identity:
-                requests = tuple(each for each, _ in tie.members)
+                requests = tuple(dict.fromkeys(each for each, _ in tie.members))
                 constraints.setdefault(position, set()).add((tie.attribute, requests))
     return [
         (option, frozenset(constraints.get(position, ())))
@@ -351,7 +349,7 @@ def _divided(
             attributes = best_attributes(choices, None in kind, number, tied=tied)
             if attributes is None:
                 break
-            found.append((number, attributes, [_lost(each, attributes, number) for each in choices]))
+            found.append((number, attributes, [untried(each, attributes, number) for each in choices]))
         if len(found) < len(kinds):
             continue
         lost = [each for _, _, of_kind in found for each in of_kind]
@@ -371,7 +369,7 @@ def _divisions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _lost(choice: DeviceChoice, attributes: Collection[str], most: int) -> int:
+def untried(choice: DeviceChoice, attributes: Collection[str], most: int) -> int:
     """Sets that are left out with these attributes, and device ids in the other alternatives."""
     left = len(choice.sets) - len(_covered(choice, attributes))
     return max(0, left - max(0, most - len(attributes)))
@@ -399,7 +397,7 @@ def best_attributes(
     def judge(attributes: tuple[str, ...]) -> tuple[int, int, int]:
         """Alternatives that are missing, and the sets that are left out: of the type with the most, of all types."""
         unserved = others or not all(_covered(each, attributes) for each in choices)
-        lost = [_lost(each, attributes, most) for each in choices]
+        lost = [untried(each, attributes, most) for each in choices]
         return (max(0, len(attributes) + unserved - most), max(lost, default=0), sum(lost))
 
     best = tuple(dict.fromkeys(name for each in choices for name, _ in each.named))

@@ -337,7 +337,7 @@ def _unknown(selection: NodeSelection, catalogue: Catalogue, *, left: bool) -> I
         if _NEURON.match(name) and (name not in families if is_family else name not in catalogue):
             told.add(name)
             family = name.partition(".")[0]
-            alike = [each for each in catalogue.suggestions() if each.partition(".")[0] == family]
+            alike = [each for each in catalogue.suggestions(name) if each.partition(".")[0] == family]
             then = "the pod is left as it is" if left else "the claim is made for the other types"
             message = f"{short(name)} is not in the catalogue of instance types: {then}.{did_you_mean(name, alike)}"
             yield Finding("NEU218", path, message, in_catalogue(name), short(name))
@@ -354,7 +354,7 @@ def _wrong_annotation(name: str, catalogue: Catalogue) -> Finding:
         "NEU109",
         f"metadata.annotations[{names.ANNOTATION_INSTANCE_TYPE}]",
         f"annotation {names.ANNOTATION_INSTANCE_TYPE} names {name!r}, which is no known Neuron instance type."
-        f"{did_you_mean(name, catalogue.suggestions())}",
+        f"{did_you_mean(name, catalogue.suggestions(name))}",
         "Use a type such as trn2.48xlarge.",
         name,
     )
@@ -379,7 +379,7 @@ def _nothing_left(
                 "NEU110",
                 f"spec.nodeSelector[{requirement.key}]",
                 f"nodeSelector {requirement.key}={short(value)} admits no Neuron instance type."
-                f"{did_you_mean(value, catalogue.suggestions())}",
+                f"{did_you_mean(value, catalogue.suggestions(value))}",
                 _FILL_IN if "${" in value or "{{" in value else "Select a Neuron instance type, or drop the selector.",
                 short(value),
             )

@@ -1,7 +1,7 @@
 """Builds the ResourceClaimTemplateSpec (`resource.k8s.io/v1`) of a generated claim from its merged alternatives."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conversion.claims import selectors
@@ -9,7 +9,6 @@ from conversion.claims.alternatives import Alternative, Merged
 from conversion.claims.instance_fit import DeviceConfig, Serving, group_of
 from conversion.claims.layout import share_of
 from conversion.claims.pieces import Division
-from conversion.claims.placement_options import AttributeTie
 from neuron import names
 
 
@@ -143,34 +142,21 @@ class Body:
                 *({"requests": list(pair), "matchAttribute": nearest} for pair in pairs),
             ]
         return [
-            {"requests": references, "matchAttribute": tie.attribute}
+            {
+                "requests": [each for member in tie.members for each in self._references(*member)],
+                "matchAttribute": tie.attribute,
+            }
             for tie in self._ties
-            for references in self._tied(tie)
         ]
 
-    def _tied(self, tie: AttributeTie) -> Iterator[list[str]]:
-        """The requests of each constraint that a tie becomes.
-
-        A part of several alternatives is in a constraint of its own, with the other part of one of them: what is beside
-        this one would have to match that part, too, where another one is chosen.
-        """
-        together = [each for member in tie.members for each in self._references(*member)]
-        apart = [each for member in tie.members for each in self._references(*member, of_several=False)]
-        yield apart
-        if len(apart) < len(together):
-            yield self._references(*tie.members[0])
-
-    def _references(self, identity: int, position: int, *, of_several: bool = True) -> list[str]:
-        """Names of the requests of an alternative, for constraints: `req`, or `req/sub` if there are alternatives.
-
-        `of_several`: also of a part that several alternatives have in common.
-        """
+    def _references(self, identity: int, position: int) -> list[str]:
+        """Names of the requests of an alternative, for constraints: `req`, or `req/sub` if there are alternatives."""
         wanted = self._alternatives[identity][position].name
         return [
             f"{name}/{each.name}" if len(part) > 1 else name
             for name, part in zip(self._names[identity], self._parts[identity], strict=True)
             for each in part
-            if (wanted in each.of and of_several) or (not each.of and (len(part) == 1 or each.name == wanted))
+            if len(part) == 1 or each.name == wanted
         ]
 
     def _every_reference(self, identity: int) -> list[str]:

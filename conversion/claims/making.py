@@ -23,8 +23,8 @@ from conversion.claims.instance_fit import (
     tied,
     too_many_requests,
 )
-from conversion.claims.layout import mask, share_of
-from conversion.claims.planning import Plan, plan, plan_in_halves, plan_in_one_place
+from conversion.claims.layout import EXTRA, mask, share_of
+from conversion.claims.planning import Plan, plan, plan_in_one_place, plan_split
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
@@ -208,7 +208,7 @@ def _make(
         size = group_of(servings[0])
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
-    planned = plan_in_halves(servings, config) or plan(servings, config)
+    planned = plan_split(servings, config) or plan(servings, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         whole = _whole_devices(servings, asks, config, unconnected=unconnected)
@@ -454,43 +454,30 @@ def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Itera
 
 
 def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: DeviceConfig) -> str:
-    """What to change so that everything is tried: the type, the scheduler, the number of devices. Ends with a space."""
-
-    def tries_all(entries: Sequence[InstanceType], amount: int = ask.amount) -> bool:
-        asks = [_nameless(ask.role, ask.resource, amount, 0)]
-        answers = [serve(each, asks, config) for each in entries]
-        servings = [answer for answer in answers if isinstance(answer, Serving)]
-        if len(servings) < len(entries):
-            return False
-        servings, left_out = _same_requests(servings, asks, config, unconnected=False)
-        planned = None if left_out else plan_in_halves(servings, config) or plan(servings, config)
-        return isinstance(planned, Plan) and next(_left_untried(planned.merged), None) is None
-
-    if len(types) > 1 and tries_all([entry]):
-        # One type is planned at a fraction of what all of them take: no other way is looked for.
-        return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
-    found = []
-    if any(each.may_try_orders for each in types):
-        later = [dataclasses.replace(each, tries_orders=False) for each in types]
-        found += ["from Kubernetes 1.36 on"] if tries_all(later) else []
-    fewer = range(ask.amount - 1, 0, -1) if not ask.in_cores else ()
-    if (count := next((each for each in fewer if tries_all(types, each)), 0)) > 1:
-        found.append(f"for {count} devices")
-    return f"All are tried {', or '.join(found)}. " if found else ""
+    """The annotation with which everything is tried, if one type alone does it. Ends with a space."""
+    asks = [_nameless(ask.role, ask.resource, ask.amount, 0)]
+    serving = serve(entry, asks, config) if len(types) > 1 else None
+    if not isinstance(serving, Serving):
+        return ""
+    planned = plan_split([serving], config) or plan([serving], config)
+    if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
+        return ""
+    return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
 
 
 def _left_untried(merged: Merged) -> Iterator[tuple[int, InstanceType, str, Sequence[int], str]]:
     """For each container and type with sets that are not tried: in words, their first devices, and their kind."""
     for serving in merged.servings:
-        for identity, count in serving.layout.counts.items():
+        for identity in serving.layout.counts:
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
-            halved = serving.layout.has_rest(identity)
-            sets = _sets_of(serving, identity, serving.layout.size((identity, share_of(identity))) if halved else count)
+            run = (identity, share_of(identity)) if serving.layout.has_rest(identity) else (identity,)
+            count = serving.layout.size(run)
+            sets = _sets_of(serving, identity, count) if identity >= EXTRA else {}
             options = merged.options(serving, identity)
             if index is None or not sets or not all(option.ids or option.places for option in options):
                 continue
             tried = {mask(option.ids) for option in options}
-            tried |= {run | other if halved else run for option in options for run, other in option.places}
+            tried |= {place | other if len(run) > 1 else place for option in options for place, other in option.places}
             untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
             if untried:
                 runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count

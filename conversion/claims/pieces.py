@@ -9,8 +9,7 @@ cost far less, if each selects its own devices by id: there are fewer orders. Th
   the constraint holds for all parts.
 
 - both, of different types: one device is requested alone, which is common to the ids of a type, or one of each place;
-  the rest has the alternatives;
-- a half of a ring (`neuron.hardware.neighbours.halves`): half of its devices have the alternatives, the others none.
+  the rest has the alternatives.
 
 Other requests with several alternatives under constraints cannot be divided: each part would choose its alternative
 alone.
@@ -25,12 +24,14 @@ from typing import Final, TypeAlias
 
 from conversion.claims.alternatives import Alternative, Merged
 from conversion.claims.instance_fit import Serving
-from conversion.claims.layout import mask
+from conversion.claims.layout import share_of
 from conversion.claims.placement_options import Option
 from neuron import names
 from neuron.allocator import search_cost
-from neuron.allocator.search_cost import ANY, Choice
+from neuron.allocator.search_cost import ANY, Beside, Choice
+from neuron.hardware import neighbours
 from neuron.hardware.instances import InstanceType
+from neuron.hardware.windows import Line
 
 _SIZES: Final = (4, 3, 2, 1)
 """Devices of one part, in the order in which they are tried."""
@@ -250,8 +251,7 @@ def _parts(merged: Merged, identity: int, order: Sequence[int], size: int) -> It
         yield from _after_one_device(alternatives, sets, places)
         return
     if not all(found for each in places for found in each.values()) or not _one_for_each_type(alternatives):
-        halved = all(serving.layout.has_rest(identity) for serving in merged.servings)
-        yield from (_of_a_half(alternatives, places) if halved else None) or (alternatives,)
+        yield alternatives
         return
     # Each part chooses alone. Parts for two types would not continue each other on a node that both could match.
     several = [dataclasses.replace(each, typed=each.typed or len(alternatives) > 1) for each in alternatives]
@@ -353,48 +353,6 @@ def _after_one_device(
     yield tuple(parts)
 
 
-def _of_a_half(
-    alternatives: Sequence[Alternative], places: Sequence[Mapping[str, Sequence[Sequence[int]]]]
-) -> tuple[Part, Part] | None:
-    """Half a ring in two requests; None if a half divides what the second one gets, or if other places are not known.
-
-    Devices that are half a ring apart are in different halves, so each half has all positions once. The first request
-    gets one part of the positions, by the alternatives. The second one gets the others, which are together in every
-    half, so that it needs no choice: the constraint of each half keeps it beside the first.
-    """
-    count = alternatives[0].count
-    first, second = (
-        tuple(device for device in range(2 * count) if (device % count < count // 2) is lower)
-        for lower in (True, False)
-    )
-    blocks = mask(second[: len(second) // 2]), mask(second[len(second) // 2 :])
-    leads: list[Alternative] = []
-    rest: list[Alternative] = []
-    halves: list[Alternative] = []
-    for each, found in zip(alternatives, places, strict=True):
-        if all(found.values()):
-            leads.append(dataclasses.replace(_at(each, found, range(count // 2)), typed=True))
-            rest.append(dataclasses.replace(_at(each, found, range(count // 2, count)), typed=True))
-            continue
-        runs = {name: [run for run, _ in option.places] for name, option in each.options.items()}
-        if not all(
-            ends and all(run & block in (0, block) for run in ends for block in blocks) for ends in runs.values()
-        ):
-            return None
-        options = {
-            name: Option(count // 2, ids=first, places=tuple((run & mask(first), 0) for run in ends))
-            for name, ends in runs.items()
-        }
-        leads.append(dataclasses.replace(each, options=options))
-        halves.append(each)
-    if not halves:
-        return None
-    constraints = frozenset(constraint for each in halves for constraint in each.constraints)
-    options = {name: Option(count - count // 2, ids=second) for each in halves for name in each.options}
-    names_ = tuple(each.name for each in halves)
-    return tuple(leads), (Alternative(names_[0], options, constraints, typed=bool(rest), of=names_), *rest)
-
-
 def _is_all_but_one(option: Option) -> bool:
     """Whether it is for any devices of a ring that are all but one, which are consecutive."""
     return not option.ids and len(option.places) > 1
@@ -484,7 +442,20 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         places += runs or (of_groups if first else 1)
         ways = max(ways, 1 if runs or option.ids else math.comb(group or devices, count))
         kind = attribute if number == 0 and first else kind
-    yield Choice(count, places, ways, kind)
+    lead = share_of(identity)
+    split = None
+    if serving.entry.line is not None and serving.layout.has_rest(lead):
+        split = _beside(serving.entry.line, serving.layout.size((lead, identity)), serving.entry.windows)
+    yield Choice(count, places, ways, kind, split)
+
+
+def _beside(line: Line, size: int, published: bool) -> Beside | None:
+    """What the first request of a run in two leaves of the second; None if it has no device ids, or is no such run."""
+    split = neighbours.split(line, size, published)
+    if split is None or not all(split.first):
+        return None
+    runs = (line.window(size, start) for start in line.starts(size))
+    return search_cost.beside(*(tuple(map(frozenset, each)) for each in (split.first, split.second, runs)))
 
 
 # --- single devices ---------------------------------------------------------------------------------------------

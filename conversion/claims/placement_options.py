@@ -143,6 +143,11 @@ def _grouped(
         if in_groups:
             options[first] = tuple(option_of(count, ids) for ids in groups)
         else:
+            if layout.has_rest(first) and layout.size(each.requests) == each.group:
+                # Of each group the first devices and the others: fewer ways to choose them.
+                options[first] = (Option(count, ids=tuple(device for ids in groups for device in ids[:count])),)
+                rest = tuple(device for ids in groups for device in ids[count:])
+                options[others[0]] = (Option(each.group - count, ids=rest),)
             members = [(identity, place) for identity in each.requests for place, _ in enumerate(options[identity])]
             ties.append(AttributeTie(attribute, tuple(members)))
     return Arrangement(options, tuple(ties), choices=choices)
@@ -291,17 +296,17 @@ def _consecutive(
         first, second = _ordered(layout, each.requests)
         paired.update(each.requests)
         if layout.has_rest(first):
-            run = neighbours.halves(line, layout.size((first, second)))
+            run = neighbours.split(line, layout.size((first, second)), entry.windows)
             if run is None:
                 continue  # all devices of the node
-            options[first] = tuple(Option(run.size, places=_masks(each.places)) for each in run.halves)
-            options[second] = tuple(
-                Option(layout.counts[second], ids=tuple(sorted((*one, *other))), places=_whole(len(one), (one, other)))
-                for one, other in run.rests
+            options[first] = tuple(
+                Option(run.size, ids=ids, places=_masks(places))
+                for ids, places in zip(run.first, run.places, strict=True)
             )
-            for position, half in enumerate(run.halves):
-                apart = tuple((second, place) for place in half.apart)
-                ties.append(AttributeTie(half.attribute, ((first, position), *apart)))
+            options[second] = tuple(Option(layout.counts[second], ids=ids) for ids in run.second)
+            for attribute, firsts, seconds in run.ties:
+                members = (*((first, place) for place in firsts), *((second, place) for place in seconds))
+                ties.append(AttributeTie(attribute, members))
             continue
         found = neighbours.beside(line, layout.size((first,)), layout.size((second,))).alternatives
         options[first] = _beside(line, layout.counts[first], layout.size((first,)), layout.size((second,)))
@@ -383,7 +388,9 @@ def may_be_beside(entry: InstanceType, first: int, second: int) -> float:
 
 
 def _ordered(layout: Layout, pair: Sequence[int]) -> tuple[int, int]:
-    """The larger request first. A share is one device, and never the first."""
+    """The larger request first, or the one whose rest the other is. A share is one device, and never the first."""
+    if layout.has_rest(max(pair)):
+        return max(pair), min(pair)
     one, other = sorted(pair, key=lambda identity: (identity in layout.shares, -layout.size((identity,)), identity))
     return one, other
 

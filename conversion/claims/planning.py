@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from conversion.claims import work
-from conversion.claims.alternatives import Merged, TooMany, merge
+from conversion.claims.alternatives import Merged, TooMany, merge, untried
 from conversion.claims.instance_fit import DeviceConfig, Serving
 from conversion.claims.layout import EXTRA, share_of
 from conversion.claims.pieces import Division, divide, divide_with_interfaces
@@ -150,8 +150,8 @@ def plan_in_one_place(servings: Sequence[Serving], config: DeviceConfig) -> Plan
     return plan(fixed, config)
 
 
-def plan_in_halves(servings: Sequence[Serving], config: DeviceConfig) -> Plan | None:
-    """A plan where runs of more than half of a ring are two requests each, so that they can start anywhere.
+def plan_split(servings: Sequence[Serving], config: DeviceConfig) -> Plan | None:
+    """A plan where runs that have more starts than alternatives are two requests each, so that they can start anywhere.
 
     Returns:
         None if there are no such runs, if a type cannot divide its request, or if the search costs too much. All
@@ -160,11 +160,12 @@ def plan_in_halves(servings: Sequence[Serving], config: DeviceConfig) -> Plan | 
     sizes = {
         identity: run.size
         for serving in servings
-        if serving.entry.line is not None and serving.entry.windows and config.divides
-        for identity, count in serving.layout.counts.items()
-        if (run := neighbours.halves(serving.entry.line, count)) is not None
+        if serving.entry.line is not None and config.divides
+        for identity, choice in serving.arrangement.choices.items()
+        if untried(choice, [name for name, _ in choice.named], names.MAX_FIRST_AVAILABLE)
+        and (run := neighbours.split(serving.entry.line, serving.layout.counts[identity], serving.entry.windows))
     }
-    divided = [each for serving in servings if (each := _in_halves(serving, sizes)) is not None] if sizes else []
+    divided = [each for serving in servings if (each := _split(serving, sizes)) is not None] if sizes else []
     if len(divided) < len(servings) or len({each.layout.uses for each in divided}) > 1:
         return None
     planned = plan(divided, config, 1)
@@ -178,12 +179,12 @@ def plan_in_halves(servings: Sequence[Serving], config: DeviceConfig) -> Plan | 
     return planned if listed else None
 
 
-def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
+def _split(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
     """The serving with two requests for each of these; None if it is served in one only.
 
     Args:
-        sizes: devices of the first of the two, by request id, on a ring. On types with device groups the two are in one
-            group, and any division is as good.
+        sizes: devices of the first of the two, by request id, on a ring or chain. On types with device groups the two
+            are in one group, and any division is as good.
     """
     entry, layout = serving.entry, serving.layout
     counts = dict(layout.counts)
@@ -192,8 +193,8 @@ def _in_halves(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
     for identity, size in sizes.items():
         count, pair = counts.get(identity, 0), (identity, share_of(identity))
         line, together = entry.line, any(identity in use and len(use) > 1 for use in uses)
-        runs = line is not None and count < line.devices and neighbours.halves(line, count) is None
-        if runs or together or count < 2 or identity < 0:
+        whole = line is not None and count < line.devices and neighbours.split(line, count, entry.windows) is None
+        if whole or together or count < 2 or identity < 0:
             return None
         counts[identity] = min(size, count - 1)
         counts[pair[1]] = count - counts[identity]

@@ -82,8 +82,9 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
     """NEU129. `template`: a pod, or a pod template, with values of any type."""
     spec = mapping(template.get("spec"))
     yield from _beside((), template, ("spec", "metadata", "status"))
+    whole = mapping(spec.get("resources"))
     for field in _AMOUNTS:
-        for resource in _legacy(mapping(spec.get("resources")).get(field)):
+        for resource in _legacy(whole.get(field)):
             where = path_text(("spec", "resources", field))
             message = f"the pod as a whole asks for {resource}: Kubernetes takes only CPU and memory there."
             fix = "The API server refuses the pod. Put it under resources.limits of the container."
@@ -92,12 +93,12 @@ def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
     for section in _SECTIONS:
         containers = spec.get(section)
         for index, each in enumerate(containers[:_MOST_CONTAINERS] if isinstance(containers, list) else ()):
-            path = ("spec", section, index)
-            yield from _beside(path, mapping(each), ("resources",))
-            resources = mapping(mapping(each).get("resources"))
+            place, container = ("spec", section, index), mapping(each)
+            yield from _beside(place, container, ("resources",))
+            resources = mapping(container.get("resources"))
             for resource in _legacy(resources):
-                yield _unread((*path, "resources"), resource, resource)
-            yield from _beside((*path, "resources"), resources, _AMOUNTS)
+                yield _unread((*place, "resources"), resource, resource)
+            yield from _beside((*place, "resources"), resources, _AMOUNTS)
     others = spec.get("ephemeralContainers")
     for index, each in enumerate(others[:_MOST_CONTAINERS] if isinstance(others, list) else ()):
         if resource := _asked(mapping(each), _DEEPEST):

@@ -9,7 +9,9 @@ lists, objects and values are counted first, piece by piece.
 """
 
 import itertools
+import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -160,3 +162,17 @@ def without_objects(review: bytes | bytearray) -> bytes | bytearray | None:
         elif depth == _IN_REQUEST and text == b'"object"' and review[token.end() : token.end() + 1] == b":":
             return review[: token.end()] + b":null}}"
     return None
+
+
+def key_of(value: object) -> str:
+    """A text that is equal for equal JSON values that were decoded here; the order of members does not matter.
+
+    Lists are compared by it: to compare each entry of one with each entry of another takes quadratic time, and users
+    control both.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def keys_of(values: Iterable[object]) -> frozenset[str]:
+    """The keys of all values."""
+    return frozenset(map(key_of, values))

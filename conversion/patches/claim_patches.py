@@ -8,7 +8,7 @@ from conversion.asks.records import AddedHints, Amounts, EfaRequest, Record
 from conversion.claims.interfaces import Interfaces
 from conversion.claims.making import Claim
 from conversion.objects import pods
-from conversion.objects.canonical import key_of, keys_of
+from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
 from conversion.patches.operations import add, append, remove, remove_members, replace, set_members

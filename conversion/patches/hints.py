@@ -16,7 +16,7 @@ from conversion.asks.steering import Steering
 from conversion.claims import candidates, scheduling
 from conversion.claims.scheduling import NO_HINTS, Entry
 from conversion.objects import pods
-from conversion.objects.canonical import key_of, keys_of
+from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
 from conversion.patches.operations import add, append, remove, replace, set_value

@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from conversion.objects.canonical import key_of
+from conversion.objects.nesting import key_of
 from conversion.objects.pod_places import pointer
 from conversion.patches.decision import Operation
 

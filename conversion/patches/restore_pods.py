@@ -23,7 +23,7 @@ from conversion.claims.containers import Role
 from conversion.claims.scheduling import SchedulingHints
 from conversion.findings.verification import Verified
 from conversion.objects import pods
-from conversion.objects.canonical import key_of, keys_of
+from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
 from conversion.patches import hints, operations
 from conversion.patches.claim_patches import mark, strip_legacy

@@ -53,7 +53,7 @@ def emulated_type(name: str, catalogue: Catalogue | None = None) -> InstanceType
     catalogue = catalogue or Catalogue()
     entry = catalogue.get(name)
     if entry is None:
-        hint = did_you_mean(name, catalogue.suggestions())
+        hint = did_you_mean(name, catalogue.suggestions(name))
         raise UnknownTypeError(f"There is no instance type {name!r} to emulate.{hint}")
     return entry
 

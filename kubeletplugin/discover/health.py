@@ -1,4 +1,8 @@
-"""Device health, from the hardware to the kubelet's health stream and to device taints.
+"""What the node is, and how its devices are: from the hardware to the kubelet's health stream and to device taints.
+
+The node's type is that of DMI or of its label, by the instance catalogue in force: the built-in one, or that of a
+folder of policy files, which is followed. Only this module reads policy files, and only if a folder is given: the
+models of policies need time and memory.
 
 A device is unhealthy if it has an uncorrected ECC error, a subsystem that the firmware reports as unhealthy, no device
 node, or if it has vanished. It is healthy again when the cause is gone, e.g. after a reset or a reload of the driver.
@@ -9,15 +13,115 @@ import dataclasses
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
-from kubeletplugin.discover.node_facts import NodeFacts, instance_type
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from neuron import names
+from neuron.api.nodes import Node
 from neuron.api.taints import Taint
-from neuron.hardware.instances import Catalogue, InstanceType
+from neuron.hardware.instances import Catalogue, InstanceType, Topology
+
+LABEL_NETWORK_NODE: Final = "topology.k8s.aws/network-node-layer-{}"
+
+LABEL_CAPACITY_BLOCK: Final = "topology.k8s.aws/capacity-block-id"
+
+NETWORK_LAYERS: Final = (1, 2, 3)
+
+
+_PROBLEMS_LOGGED: Final = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The facts from the Node object.
+
+    Attributes:
+        name: of the node, and so of the pool.
+        uid: of the Node object, which owns the slices.
+        instance_type: from the well-known label, for nodes whose DMI does not have it; None without the label.
+        network_nodes: EC2 network node by layer, from labels.
+        capacity_block: EC2 capacity block, from a label.
+        kubelet: version of the kubelet; empty if the Node does not say.
+        runtime: name and version of the container runtime; empty if the Node does not say.
+    """
+
+    name: str
+    uid: str
+    instance_type: str | None = None
+    network_nodes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    capacity_block: str | None = None
+    kubelet: str = ""
+    runtime: str = ""
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """The facts from a Node object."""
+    layers = {layer: node.labels.get(LABEL_NETWORK_NODE.format(layer)) for layer in NETWORK_LAYERS}
+    return NodeFacts(
+        name=node.name,
+        uid=node.uid,
+        instance_type=node.instance_type or None,
+        network_nodes={layer: value for layer, value in layers.items() if value},
+        capacity_block=node.labels.get(LABEL_CAPACITY_BLOCK),
+        kubelet=node.kubelet,
+        runtime=node.runtime,
+    )
+
+
+def instance_type(hardware: NodeHardware, facts: NodeFacts | None, catalogue: Catalogue) -> InstanceType | None:
+    """The node's instance type. For a type that the catalogue does not have, only discovered facts are set.
+
+    Returns:
+        None if neither DMI nor the node's label names a type.
+    """
+    name = hardware.instance_type or (facts.instance_type if facts else None)
+    if name is None:
+        return None
+    known = catalogue.get(name)
+    if known is not None:
+        return known
+    topology = Topology.SINGLE if len(hardware.devices) == 1 else Topology.SWITCH
+    return InstanceType(name, name.partition(".")[0], None, None, (), 1, None, topology)
+
+
+class Catalogues:
+    """Reads the InstanceTypeCatalogs of a folder, again after each change."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Without a folder, the catalogue is always the built-in one."""
+        self._folder = folder
+        self._current = Catalogue()
+        self._look: object = None
+        self.problem = ""
+
+    def current(self) -> Catalogue:
+        """The catalogue of the files as they are now.
+
+        If they have a problem, it is logged once, and the catalogue stays as it was.
+        """
+        if self._folder is None:
+            return self._current
+        from policies.files import folders, reading
+
+        look = folders.fingerprint(self._folder)
+        if look == self._look:
+            return self._current
+        self._look = look
+        try:
+            self._current = reading.read_catalogue(folders.read_folder(self._folder))
+        except folders.PolicyError as error:
+            shown = [str(problem) for problem in error.problems[:_PROBLEMS_LOGGED]]
+            extra = {"folder": str(self._folder), "problems": shown, "number": len(error.problems)}
+            _log.error("instance types not read: the catalogue in force stays", extra=extra)
+            self.problem = "; ".join(shown)
+        else:
+            self.problem = ""
+            _log.info("instance types read", extra={"folder": str(self._folder), "types": len(self._current.names())})
+        return self._current
+
 
 TAINT_KEY: Final = f"{names.DRIVER}/unhealthy"
 MAX_MESSAGE: Final = 1024
@@ -136,32 +240,27 @@ class HealthMonitor(Changing):
     """
 
     def __init__(
-        self, discover: Callable[[], NodeHardware], catalogue: Catalogue, clock: Clock, interval: float
+        self,
+        discover: Callable[[], NodeHardware],
+        read_catalogue: Callable[[], Catalogue],
+        clock: Clock,
+        interval: float,
     ) -> None:
+        """Both are called at each check, in another thread; checks are `interval` seconds apart."""
         super().__init__()
         self._discover = discover
-        self._catalogue = catalogue
-        self._read_catalogue: Callable[[], Catalogue] | None = None
+        self._read_catalogue = read_catalogue
+        self._catalogue = Catalogue()
         self._clock = clock
-        self._interval = interval
+        self.interval: Final = interval
         self._seen: frozenset[int] = frozenset()
         self._facts: NodeFacts | None = None
         self.snapshot = HealthSnapshot(NodeHardware(None, None), None)
 
-    @property
-    def interval(self) -> float:
-        """Seconds between two checks."""
-        return self._interval
-
-    def follow(self, read_catalogue: Callable[[], Catalogue]) -> None:
-        """Use the catalogue that this returns at each check, in another thread."""
-        self._read_catalogue = read_catalogue
-
     async def refresh(self) -> None:
         """Check the hardware now."""
-        if self._read_catalogue is not None:
-            self._catalogue = await asyncio.to_thread(self._read_catalogue)
-        self._take(await asyncio.to_thread(self._discover))
+        self._catalogue, hardware = await asyncio.to_thread(lambda: (self._read_catalogue(), self._discover()))
+        self._take(hardware)
 
     def use_facts(self, facts: NodeFacts) -> None:
         """Use the Node object's facts: its label has the instance type if DMI does not."""
@@ -171,7 +270,7 @@ class HealthMonitor(Changing):
     async def run(self) -> None:
         """Check the hardware until cancelled."""
         while True:
-            await self._clock.sleep(self._interval)
+            await self._clock.sleep(self.interval)
             await self.refresh()
 
     def _take(self, hardware: NodeHardware) -> None:

@@ -19,8 +19,7 @@ from typing import Final
 from cluster.resources import CORE_EVENTS, NODES
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
-from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_facts import NodeFacts, node_facts
+from kubeletplugin.discover.health import HealthMonitor, NodeFacts, node_facts
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of

@@ -13,13 +13,12 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
-from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock, waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.driver import ClaimReference, Driver
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
@@ -55,8 +54,6 @@ class ClaimStatusWriter:
     def __init__(
         self,
         driver: Driver,
-        node: NodeClaims,
-        store: ApiStore,
         monitor: HealthMonitor,
         *,
         clock: Clock,
@@ -65,8 +62,8 @@ class ClaimStatusWriter:
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
         self._driver = driver
-        self._node = node
-        self._store = store
+        self._node = driver.node
+        self._store = driver.node.objects
         self._monitor = monitor
         self._clock = clock
         self._metrics = metrics

@@ -82,13 +82,14 @@ class Driver:
     """Prepares and unprepares the claims of the kubelet's requests.
 
     Attributes:
+        node: its claims, hardware and use.
         observer: is told of changes of prepared claims.
         holds: claims that hold devices, and have ended or no longer exist.
         refusals: how often a claim was refused because another one holds its devices.
     """
 
     def __init__(self, node: NodeClaims, *, clock: Clock, metrics: PluginMetrics) -> None:
-        self._node = node
+        self.node = node
         self._preparer = node.preparer
         self._clock = clock
         self._metrics = metrics
@@ -227,7 +228,7 @@ class Driver:
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
-        allocated = read_allocation(body, names.DRIVER, self._node.pool, claim.uid)
+        allocated = read_allocation(body, names.DRIVER, self.node.pool, claim.uid)
         for finding in allocated.warnings:
             extra = {"claim": str(claim), "finding": str(finding)}
             _log.warning("claim has an odd config", extra=extra)
@@ -245,7 +246,7 @@ class Driver:
         until = min(deadline, self._clock.monotonic() + WAITS.held)
         backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
         while True:
-            view = self._node.view()
+            view = self.node.view()
             try:
                 return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
             except DeviceHeldError as error:
@@ -291,7 +292,7 @@ class Driver:
         """
         try:
             async with asyncio.timeout(seconds):
-                uses: tuple[ProcessUse, ...] = await self._node.usage.processes()
+                uses: tuple[ProcessUse, ...] = await self.node.usage.processes()
         except NoProcessesError:
             uses = ()  # the driver may not look: there is only the kubelet's word
         except UsageUnknownError as error:
@@ -307,7 +308,7 @@ class Driver:
         while True:
             try:
                 async with asyncio.timeout(deadline - self._clock.monotonic()):
-                    return await self._node.objects.claim(claim.namespace, claim.name)
+                    return await self.node.objects.claim(claim.namespace, claim.name)
             except TimeoutError as error:
                 raise PrepareError(
                     f"ResourceClaim {claim} cannot be read: the API server did not answer in "

@@ -18,7 +18,7 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
-from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.lost_shares import Told, Variables
 from kubeletplugin.prepare.usage import Hold, UsedDevice, in_use
 from neuron import names
@@ -44,7 +44,6 @@ class Sweeper:
     def __init__(
         self,
         driver: Driver,
-        node: NodeClaims,
         interval: float,
         *,
         clock: Clock,
@@ -55,9 +54,9 @@ class Sweeper:
         node, and nodes that started together must not read them together.
         """
         self._driver = driver
-        self._node = node
-        self._preparer = node.preparer
-        self._usage = node.usage
+        self._node = driver.node
+        self._preparer = driver.node.preparer
+        self._usage = driver.node.usage
         self._interval = interval
         self._clock = clock
         self._metrics = metrics

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.publish.slices import DesiredSlice
 from neuron import names

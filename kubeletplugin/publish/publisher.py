@@ -8,27 +8,42 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
-from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, ShareSetting, share_setting, shares_cores
-from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, share_setting, shares_cores
+from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.gate import KubeletGate, OtherDriver, Served
-from kubeletplugin.publish.offer import DEVICES, NODE, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.publish.offer import (
+    DEVICES,
+    NODE,
+    KubeletGate,
+    OtherDriver,
+    Served,
+    UltraServerOffer,
+    needs_taints,
+    offer,
+)
 from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
-from kubeletplugin.publish.slices import PARTITION_TYPE, ClusterFeatures, NodeDevices, Withholding, desired_slices
+from kubeletplugin.publish.slices import (
+    PARTITION_TYPE,
+    ClusterFeatures,
+    NodeDevices,
+    Withholding,
+    desired_slices,
+    driver_version,
+)
+from kubeletplugin.settings import DriverSettings, Guard
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
 from runtime.retries import RETRY, Once
+from runtime.watching import DELETED
 
 LOCK_NAME: Final = "publish.lock"
 
@@ -43,27 +58,6 @@ class _SentSlice:
     sent: JsonObject
     stored: JsonObject
     dropped: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Instance:
-    """This instance of the driver as it publishes.
-
-    Attributes:
-        driver_version: published as an attribute; a semantic version.
-        offer: settings about what is published.
-        lock_dir: shared by all instances on the node; only one of them publishes.
-        share_cores: whether claims can share devices.
-        withhold_from_faulty_kubelet: whether no device is published on a node whose kubelet has a known fault.
-        gates: as of `Withholding`.
-    """
-
-    driver_version: str
-    offer: OfferSettings
-    lock_dir: Path
-    share_cores: ShareSetting = "auto"
-    withhold_from_faulty_kubelet: bool = False
-    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
 
 class SliceNote(Changing):
@@ -105,7 +99,7 @@ class Publisher:
         self,
         store: ApiStore,
         node: NodeSources,
-        instance: Instance,
+        settings: DriverSettings,
         *,
         clock: Clock,
         metrics: PluginMetrics,
@@ -120,7 +114,7 @@ class Publisher:
         self._sockets = node.sockets
         self._note = node.note
         self.other: Final = OtherDriver(clock)
-        self._instance = instance
+        self._settings = settings
         self._clock = clock
         self._metrics = metrics
         self._jitter = jitter
@@ -161,7 +155,7 @@ class Publisher:
 
         `run` must have ended. Another instance that publishes keeps its slices, and so does another driver.
         """
-        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not try_lock(descriptor):
                 return
@@ -181,7 +175,7 @@ class Publisher:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Wait until no other instance publishes: during an upgrade, two would overwrite each other's slices."""
-        descriptor = os.open(self._instance.lock_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not try_lock(descriptor):
                 self._tell("another instance publishes; waiting for its end")
@@ -194,7 +188,7 @@ class Publisher:
         """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
-        self._withholding = Withholding(await self._store.kubernetes(), self._instance.gates)
+        self._withholding = Withholding(await self._store.kubernetes(), self._settings.gates)
         slices, resource_version = await self._store.slices()
         self._known = {body["metadata"]["name"]: body for body in slices}
         watcher = asyncio.create_task(self._watch(resource_version))
@@ -214,16 +208,16 @@ class Publisher:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _watch(self, resource_version: str) -> None:
-        async for event in self._store.watch(resource_version):
-            name = event.slice["metadata"]["name"]
+        async for kind, body in self._store.watch(resource_version):
+            name = body["metadata"]["name"]
             known = self._known.get(name)
-            if known is not None and version_of(event.slice) < version_of(known):
+            if known is not None and version_of(body) < version_of(known):
                 continue  # older than the last write of this process
-            if event.type == "DELETED":
+            if kind == DELETED:
                 self._known.pop(name, None)
                 self._deleted = self._deleted or known is not None
             else:
-                self._known[name] = event.slice
+                self._known[name] = body
             self._wake.set()
 
     async def _reconcile(self) -> None:
@@ -257,13 +251,13 @@ class Publisher:
         self.offered = frozenset()
 
     async def _offer(self, state: NodeState, features: ClusterFeatures) -> NodeDevices:
-        settings, held = self._instance.offer, self._holds.indices
+        settings, held = self._settings, self._holds.indices
         if self._holds.restoring:
             held = frozenset(device.index for device in self._monitor.snapshot.hardware.devices)
         if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
-        if self._keeps_taints is False and state.legacy and settings.guard is Guard.TAINT:
+        if self._keeps_taints is False and state.legacy and settings.device_plugin_guard is Guard.TAINT:
             self._tell(
                 "a device plugin offers the devices, and the API server does not keep device taints: no device is "
                 "published until the plugin has gone"
@@ -294,7 +288,7 @@ class Publisher:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
         found = await self._offer(state, features)
-        setting = share_setting(self._instance.share_cores, state.share_cores)
+        setting = share_setting(self._settings.share_cores, state.share_cores)
         if state.share_cores not in (None, setting):
             self._tell(
                 f"the Node's label {names.LABEL_SHARE_CORES} has the value {state.share_cores!r}, which is not on or "
@@ -310,7 +304,7 @@ class Publisher:
             _log.info(
                 "claims share devices; allocationMode: All allocates those that are free, and never waits for all"
             )
-        desired = desired_slices(facts, found, self._instance.driver_version, features, self._note.text)
+        desired = desired_slices(facts, found, driver_version(), features, self._note.text)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
             self._known.pop(name, None)
@@ -391,9 +385,10 @@ class Publisher:
         if known is None or number is None:
             return False
         message = f"kubelet {facts.kubelet} of node {facts.name} {known.effect} ({known.issue})"
-        effect = "no device is published" if self._instance.withhold_from_faulty_kubelet else "devices are published"
+        withheld = self._settings.faulty_kubelet == "Withhold"
+        effect = "no device is published" if withheld else "devices are published"
         self._tell(f"{message}: {effect}; upgrade it to {known.fixed_after(number)} or later")
-        return self._instance.withhold_from_faulty_kubelet
+        return withheld
 
     def _tell(self, message: str) -> None:
         """Log a lasting limitation once."""

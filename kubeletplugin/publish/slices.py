@@ -24,7 +24,7 @@ from kubeletplugin.discover.devices import (
     physical_cores,
     share,
 )
-from kubeletplugin.discover.node_facts import NETWORK_LAYERS, NodeFacts
+from kubeletplugin.discover.health import NETWORK_LAYERS, NodeFacts
 from kubeletplugin.discover.sysfs import NodeHardware, Place
 from kubeletplugin.ports import JsonObject
 from neuron import names

@@ -5,7 +5,9 @@ Each figure has its source (`sources`). A figure that no source states is unknow
 """
 
 import dataclasses
+import difflib
 import enum
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -13,6 +15,15 @@ from neuron.hardware import sources
 from neuron.hardware.device_groups import GROUP_SIZES
 from neuron.hardware.sources import Source
 from neuron.hardware.windows import Line
+
+_LETTERS: Final = re.compile("[a-z]+")
+_LONGEST: Final = 64
+"""Characters of a word that can be a misspelt type: comparison takes quadratic time."""
+
+
+def _alike(part: str, kind: str) -> bool:
+    """Whether letters may stand for those of a family: trainium or tnr for trn."""
+    return part.startswith(kind) or difflib.SequenceMatcher(None, part, kind).ratio() > 0.5
 
 
 class Topology(enum.StrEnum):
@@ -311,9 +322,15 @@ class Catalogue:
         """All names, in order."""
         return tuple(self._types)
 
-    def suggestions(self) -> tuple[str, ...]:
-        """Names that a message may suggest: of types that AWS offers, or that the cluster has."""
-        return tuple(entry.name for entry in self if entry.offered)
+    def suggestions(self, word: str) -> tuple[str, ...]:
+        """Names that a message may suggest for a word: of types that AWS offers, or that the cluster has.
+
+        Without those whose letters are others: who writes p5.48xlarge does not mean trn3.48xlarge.
+        """
+        parts = _LETTERS.findall(word[:_LONGEST])
+        kinds = {match[0] for entry in self if (match := _LETTERS.match(entry.name))}
+        alike = tuple(kind for kind in kinds if any(_alike(part, kind) for part in parts))
+        return tuple(entry.name for entry in self if entry.offered and entry.name.startswith(alike))
 
     def families(self) -> tuple[str, ...]:
         """All families, in order."""

@@ -4,11 +4,12 @@ A container that uses two requests needs this, and a share of cores beside whole
 alternative alone, and a constraint holds for a request whatever the other one picked. So only the first request has
 alternatives; the second is the rest of the window that a constraint over both keeps.
 
-One run of more than half of a ring can be two requests, too, where the second need not be consecutive: `halves`.
+A run with more starts than a request has alternatives can be two requests, too, neither of them consecutive: `split`.
 """
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from neuron import names
@@ -123,67 +124,115 @@ def _cover(options: list[Beside]) -> tuple[tuple[Beside, ...], frozenset[_Pieces
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Half:
-    """One alternative of the first request for a run in two parts.
+class SplitRun:
+    """A run in two requests, each with alternatives by device ids.
+
+    Whatever each of the requests picks, both are a run together, or one of them has taken devices of the other, or a
+    constraint keeps them apart.
 
     Attributes:
-        attribute: what all its devices must match: it has one value for each half of the ring.
-        places: devices of the first and of the second request, for the runs that it is needed for.
-        apart: the alternatives of the second request that would not continue it. A constraint on the attribute that
-            covers both excludes them, as none of their devices is in the same half.
-    """
-
-    attribute: str
-    places: frozenset[_Pieces]
-    apart: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Halves:
-    """A run of more than half of a ring in two requests: one half, and the rest at one end of it or at both.
-
-    Attributes:
-        rests: for each alternative of the second request, its devices beside either half. It selects both: the first
-            request has taken as many of them as are too many.
+        size: devices of the first request.
+        first: device ids of its alternatives.
+        second: device ids of the alternatives of the second request.
+        ties: for each attribute, the alternatives of the first and of the second request whose devices must match.
+        places: devices of the first and of the second request, by alternative of the first, for every run.
     """
 
     size: int
-    halves: tuple[Half, ...]
-    rests: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    first: tuple[tuple[int, ...], ...]
+    second: tuple[tuple[int, ...], ...]
+    ties: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    places: tuple[tuple[_Pieces, ...], ...]
+
+
+_SIX: Final = 6
+_BY_IDS: Final[Mapping[tuple[Line, int], tuple[str, str]]] = {
+    (Line(12, wraps=True), 8): (
+        "127 167 567 | 468 9ab 5ab 56b 123",
+        "01234 | 089ab 23579 3579a 45678",
+    ),
+    (Line(16, wraps=False), 8): (
+        "89d 256 | 34a 4ab 7bc",
+        "abcef 01347 89ade | 34789 13478 5689a 67abc 56789",
+    ),
+    (Line(12, wraps=True), 9): (
+        "0123 1239 6789 3456 239a 0156",
+        "45678 0148b 012ab 0127b 045ab 789ab",
+    ),
+    (Line(16, wraps=False), 9): (
+        "0128 4567 1289 567d 289a 67de 89ab 7def",
+        "34567 89abc",
+    ),
+    (Line(12, wraps=True), 10): (
+        "01234 23456 45678 6789a 89ab0 ab012",
+        "56789 789ab 9ab01 b0123 12345 34567",
+    ),
+    (Line(16, wraps=False), 10): (
+        "01289 4567d 1289a 567de 289ab 67def 89abc",
+        "34567 89abc",
+    ),
+}
+"""Alternatives of the first and of the second request, found by exhaustive search; the digits are device ids. What is
+before a bar is tied to the halves of the node, 0 to 7 and 8 to 15, by the attribute of windows of eight."""
 
 
 @functools.lru_cache(maxsize=64)
-def halves(line: Line, size: int) -> Halves | None:
-    """The alternatives that allow a run at every start, where two such runs always overlap.
+def split(line: Line, size: int, published: bool = True) -> SplitRun | None:
+    """The alternatives that allow a run at every start, where one request has too few: 7 to 10 of 12 or 16 devices.
 
-    Two runs whose starts are half a ring apart share the alternatives, so half as many allow all starts. A half can be
-    the end or the beginning of a run, so fewer shifts of it are needed than there are starts in a half.
+    Seven devices are six with one value of a window attribute and the device at one of their ends.
 
-    Returns:
-        None if one request has all starts, or if nodes do not publish the shifts that are needed.
+    Args:
+        published: whether nodes publish window attributes. Without them there are 9 and 10 devices only.
     """
-    half = line.devices // 2
-    rest = size - half
-    if not line.wraps or line.devices % 2 or half > names.MAX_FIRST_AVAILABLE or rest < 1 or line.connects_any(size):
+    lists = _BY_IDS.get((line, size))
+    if lists is None:
+        seven = published and size == _SIX + 1 and any(line == each for each, _ in _BY_IDS)
+        return _six_and_one(line) if seven else None
+    (tied, first), (also_tied, second) = map(_read, lists)
+    if tied and not published:
         return None
-    chosen: list[Half] = []
-    covered: set[int] = set()
-    while len(covered) < half:
-        shifts = {
-            shift: {shift % half: 0, (shift - rest) % half: rest} for shift in published_shifts(line).get(half, ())
-        }
-        shift = max(shifts, key=lambda each: (len(shifts[each].keys() - covered), -each), default=0)
-        starts = shifts.get(shift, {})
-        if starts.keys() <= covered:
-            return None
-        covered.update(starts)
-        places = frozenset(
-            (taken, frozenset(line.window(size, start)) - taken)
-            for low, before in starts.items()
-            for start in (low, low + half)
-            for taken in (frozenset(line.window(half, start + before)),)
+    group = names.device_group_attribute(size)
+    ties = ((group, tuple(range(len(tied))), tuple(range(len(also_tied)))),) if tied else ()
+    return _split(line, size, (*tied, *first), (*also_tied, *second), ties)
+
+
+def _read(text: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    tied, _, others = text.rpartition("|")
+    one, other = (tuple(tuple(int(each, 16) for each in ids) for ids in part.split()) for part in (tied, others))
+    return one, other
+
+
+def _six_and_one(line: Line) -> SplitRun:
+    """Five shifts of a window of six; the constraint of each excludes the devices that are beside other windows."""
+    shifts = range(_SIX - 1)
+    beside = [
+        tuple(sorted({(shift + each) % line.devices for each in ((-1, 0, 5, 6) if line.wraps else (5, 6))}))
+        for shift in shifts
+    ]
+    ties = tuple((attribute(_SIX, each), (each,), tuple(other for other in shifts if other != each)) for each in shifts)
+    return _split(line, _SIX + 1, ((),) * len(shifts), tuple(beside), ties)
+
+
+def _split(
+    line: Line,
+    size: int,
+    first: tuple[tuple[int, ...], ...],
+    second: tuple[tuple[int, ...], ...],
+    ties: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...],
+) -> SplitRun:
+    runs = [frozenset(line.window(size, start)) for start in line.starts(size)]
+    found: list[tuple[_Pieces, ...]] = []
+    for place, ids in enumerate(first):
+        windows = line.windows_at(_SIX, place) if not ids else (ids,)
+        excluded = {each for _, firsts, seconds in ties if not ids and place in firsts for each in seconds}
+        found.append(
+            tuple(
+                (frozenset(window), run - frozenset(window))
+                for window in windows
+                for run in runs
+                if run.issuperset(window)
+                and any(run.difference(window) <= set(b) for number, b in enumerate(second) if number not in excluded)
+            )
         )
-        apart = tuple(start for start in range(half) if (shift - start) % half > rest)
-        chosen.append(Half(attribute(half, shift), places, apart))
-    rests = tuple((line.window(rest, start), line.window(rest, start + half)) for start in range(half))
-    return Halves(half, tuple(chosen), rests)
+    return SplitRun(len(first[0]) or _SIX, first, second, ties, tuple(found))

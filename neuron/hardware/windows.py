@@ -18,8 +18,9 @@ from typing import Final
 
 from neuron import names
 
-MOST_ATTRIBUTES: Final = 19
-"""Window attributes of one device. Other attributes and capacities are up to 13, and 32 is the limit for all."""
+MOST_ATTRIBUTES: Final = 20
+"""Window attributes of one device. On Inferentia, other attributes and capacities are up to 12; 32 is the limit for
+all."""
 _WINDOW: Final = "window{size}_{shift}"
 _LARGEST_SHARED: Final = 6
 """Devices of the largest runs of which inf2.48xlarge has two beside each other. Other types share its attributes for
@@ -99,6 +100,9 @@ def published_shifts(line: Line) -> Mapping[int, tuple[int, ...]]:
     ):
         for size in range(2, min(line.devices, largest + 1)):
             _add_shifts(line, size, chosen, least_gain, most_alternatives)
+    if not line.wraps:
+        # Seven devices of a chain are six and the one beside them: `conversion` needs all pairs of windows of six.
+        _add_shifts(line, _LARGEST_SHARED, chosen, 2, 0, MOST_ATTRIBUTES)
     return {size: tuple(shifts) for size, shifts in sorted(chosen.items())}
 
 
@@ -107,12 +111,22 @@ def named(line: Line, size: int) -> Mapping[str, int]:
     return {attribute(size, shift): shift for shift in published_shifts(line).get(size, ())}
 
 
-def _add_shifts(line: Line, size: int, chosen: dict[int, list[int]], least_gain: int, most_alternatives: int) -> None:
-    """Add shifts of a size, each with at least so many windows more, until so few alternatives allow all windows."""
+def _add_shifts(
+    line: Line,
+    size: int,
+    chosen: dict[int, list[int]],
+    least_gain: int,
+    most_alternatives: int,
+    most: int = MOST_ATTRIBUTES - 1,
+) -> None:
+    """Add shifts of a size, each with at least so many windows more, until so few alternatives allow all windows.
+
+    `most`: attributes of all sizes.
+    """
     windows = len(line.starts(size))
     covered = {start for shift in chosen.get(size, ()) for start in line.starts_at(size, shift)}
     limit = line.devices if line.wraps and line.devices % size else size
-    while sum(map(len, chosen.values())) < MOST_ATTRIBUTES:
+    while sum(map(len, chosen.values())) < most:
         if len(chosen.get(size, ())) + windows - len(covered) <= most_alternatives:
             return
         gains = {shift: len(set(line.starts_at(size, shift)) - covered) for shift in range(limit)}

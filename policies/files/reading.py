@@ -235,10 +235,6 @@ def _name(value: object) -> str:
     return "object"
 
 
-_MOST_OF_A_WHOLE_NODE: Final = 32
-"""Shared counters of one set in a ResourceSlice: one for each device."""
-
-
 # --- the instance catalogue -------------------------------------------------------------------------------------------
 
 
@@ -346,9 +342,10 @@ def _fault(made: InstanceType) -> str:
             f"deviceGroups does not apply to topology {made.topology.value}, which gives any number of consecutive"
             " devices; write deviceGroups: []"
         )
-    if made.ultraserver_nodes and made.devices is not None and made.devices > _MOST_OF_A_WHOLE_NODE:
+    # Shared counters of one set in a ResourceSlice: one for each device.
+    if made.ultraserver_nodes and made.devices is not None and made.devices > 32:
         return (
-            f"ultraserverNodes needs a node of at most {_MOST_OF_A_WHOLE_NODE} devices, and this one has "
-            f"{made.devices}: the driver could not publish the whole node"
+            f"ultraserverNodes needs a node of at most 32 devices, and this one has {made.devices}: the driver could"
+            " not publish the whole node"
         )
     return ""

@@ -16,17 +16,17 @@ from cryptography.x509.oid import NameOID
 
 from certs import files, material
 from tests.support.disks import own_disk
+from webhook.edge import server
+from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 HOSTS = ("localhost", "127.0.0.1", "::1")
 DAY = dt.timedelta(days=1)
 
 
-def ensure(directory: Path, hosts: tuple[str, ...] = HOSTS, now: dt.datetime = NOW) -> str | None:
-    """Why the files were made; None if they were kept."""
-    made, reason = files.ensure(directory, hosts, now=now)
-    assert made == files.load(directory)
-    return reason
+def ensure(directory: Path, hosts: tuple[str, ...] = HOSTS, now: dt.datetime = NOW) -> str:
+    """Why the files were made; empty if they were kept."""
+    return files.ensure(directory, hosts, now=now)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -53,13 +53,13 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
 def test_valid_files_are_kept(tmp_path: Path, later: dt.timedelta) -> None:
     ensure(tmp_path)
     before = contents(tmp_path)
-    assert ensure(tmp_path, now=NOW + later) is None
+    assert ensure(tmp_path, now=NOW + later) == ""
     assert contents(tmp_path) == before
 
 
 def test_a_certificate_for_more_hosts_is_kept(tmp_path: Path) -> None:
     ensure(tmp_path)
-    assert ensure(tmp_path, ("localhost",)) is None
+    assert ensure(tmp_path, ("localhost",)) == ""
 
 
 def drop(name: str) -> Callable[[Path], None]:
@@ -102,8 +102,8 @@ def make_directory(directory: Path) -> None:
 FAULTS = [
     pytest.param(drop("tls.key"), "tls.key did not exist", id="key-missing"),
     pytest.param(drop("ca.crt"), "ca.crt did not exist", id="ca-missing"),
-    pytest.param(writing("tls.crt", b"junk"), "tls.crt is not a PEM certificate", id="certificate-junk"),
-    pytest.param(writing("ca.crt", b""), "ca.crt is not a PEM certificate", id="ca-empty"),
+    pytest.param(writing("tls.crt", b"junk"), "tls.crt holds no PEM certificates", id="certificate-junk"),
+    pytest.param(writing("ca.crt", b""), "there is no ca.crt", id="ca-empty"),
     pytest.param(writing("tls.key", b"junk"), "tls.key is not a PEM private key", id="key-junk"),
     pytest.param(encrypt, "tls.key is encrypted", id="key-encrypted"),
     pytest.param(swap("tls.key"), "tls.key does not belong to tls.crt", id="key-of-another"),
@@ -116,7 +116,7 @@ def test_damaged_files_are_created_again(tmp_path: Path, damage: Callable[[Path]
     ensure(tmp_path)
     damage(tmp_path)
     assert ensure(tmp_path) == reason
-    assert ensure(tmp_path) is None
+    assert ensure(tmp_path) == ""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_expired_or_unsuitable_files_are_created_again(
 ) -> None:
     ensure(tmp_path)
     assert ensure(tmp_path, hosts, now) == reason
-    assert ensure(tmp_path, hosts, now) is None
+    assert ensure(tmp_path, hosts, now) == ""
 
 
 def test_a_certificate_without_host_names_is_replaced(tmp_path: Path) -> None:
@@ -192,51 +192,58 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.crt", "tls.crt", "tls.key"]
 
 
+def serve(directory: Path) -> LiveCertificate:
+    """The files as others, such as cert-manager, have written them."""
+    live = LiveCertificate(server.bare_context("1.3"))
+    CertificateFolder(directory, live, lambda: NOW)
+    return live
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         pytest.param(drop("tls.key"), "has no tls.key.", id="key-missing"),
-        pytest.param(make_directory, "cannot be used: tls.crt cannot be read: Is a directory.", id="unreadable"),
+        pytest.param(make_directory, "tls.crt cannot be read: Is a directory.", id="unreadable"),
         *[
-            pytest.param(fault.values[0], f"cannot be used: {fault.values[1]}.", id=fault.id)
+            pytest.param(fault.values[0], f"is not served: {fault.values[1]}.", id=fault.id)
             for fault in FAULTS
             if fault.id in {"certificate-junk", "key-junk", "key-encrypted", "key-of-another"}
         ],
     ],
 )
-def test_load_never_replaces_damaged_files(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_files_of_others_are_never_replaced(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     ensure(tmp_path)
     damage(tmp_path)
     with pytest.raises(files.CertificateFilesError) as error:
-        files.load(tmp_path)
+        serve(tmp_path)
     assert message in str(error.value)
 
 
-def test_load_needs_no_ca_and_accepts_any_host(tmp_path: Path) -> None:
+def test_files_of_others_need_no_ca_and_may_have_any_host(tmp_path: Path) -> None:
     ensure(tmp_path, ("elsewhere.example",))
     (tmp_path / "ca.crt").unlink()
-    assert files.load(tmp_path).not_after == NOW + 365 * DAY
+    assert serve(tmp_path).not_after == NOW + 365 * DAY
 
 
 def test_an_empty_directory_lacks_both(tmp_path: Path) -> None:
     with pytest.raises(files.CertificateFilesError, match=r"has no tls\.crt and no tls\.key\."):
-        files.load(tmp_path)
+        serve(tmp_path)
 
 
 def test_an_unreadable_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(files.CertificateFilesError, match=r"cannot be read: File name too long"):
-        files.load(tmp_path / ("d" * 300))
+        serve(tmp_path / ("d" * 300))
 
 
 def test_a_certificate_with_an_unknown_kind_of_key_is_reported(tmp_path: Path) -> None:
-    files.ensure(tmp_path, material.LOCAL_HOSTS, now=NOW)
+    ensure(tmp_path)
     certificate = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
     der = certificate.public_bytes(serialization.Encoding.DER)
     changed = der.replace(bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f"))
     pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(changed) + b"-----END CERTIFICATE-----\n"
     (tmp_path / "tls.crt").write_bytes(pem)
     with pytest.raises(files.CertificateFilesError, match=r"tls\.crt has a key of a kind that is not known"):
-        files.load(tmp_path)
+        serve(tmp_path)
 
 
 def test_a_key_that_is_too_weak_for_tls_is_reported(tmp_path: Path) -> None:
@@ -245,5 +252,5 @@ def test_a_key_that_is_too_weak_for_tls_is_reported(tmp_path: Path) -> None:
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + DAY)
     (tmp_path / "tls.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     (tmp_path / "tls.key").write_bytes(material.key_pem(key))  # type: ignore[arg-type]
-    with pytest.raises(files.CertificateFilesError, match=r"TLS refuses tls\.crt: EE_KEY_TOO_SMALL"):
-        files.load(tmp_path)
+    with pytest.raises(files.CertificateFilesError, match=r"TLS refuses it: EE_KEY_TOO_SMALL"):
+        serve(tmp_path)

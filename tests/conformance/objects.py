@@ -11,13 +11,12 @@ import yaml
 from cluster.kinds.replicas import ReplicaStatus, lease_body
 from conversion.objects.kinds import pod_templates
 from kubeletplugin.api_store import from_v1
-from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.node_events import device_plugin, node_event
 from kubeletplugin.prepare import claim_status
-from kubeletplugin.publish.offer import Guard
 from kubeletplugin.publish.slices import ClusterFeatures
+from kubeletplugin.settings import Guard
 from policies.files.loader import load
 from policies.judging.export import NotExportableError, to_vap
 from tests.conformance.schemas import Object

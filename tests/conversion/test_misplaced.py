@@ -44,10 +44,46 @@ def test_a_resource_where_kubernetes_reads_none_is_an_error(template: dict[str, 
 
 
 @pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (
+            one_container(resources={"limits": ASKS}),
+            f"NEU129: the pod as a whole asks for {NEURON}: Kubernetes takes only CPU and memory there. The API server "
+            "refuses the pod. Put it under resources.limits of the container.",
+        ),
+        (
+            one_container({"limits": ASKS}),
+            f"NEU129: spec.containers[0] has 'limits' with {NEURON}, which is no field there: the pod gets no device. "
+            "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container.",
+        ),
+        (
+            {**one_container(), "resources": {"limits": ASKS}},
+            f"NEU129: the object has 'resources' with {NEURON}, which is no field there: the pod gets no device. "
+            "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container.",
+        ),
+        (
+            one_container({"resources": ASKS}),
+            f"NEU129: spec.containers[0].resources has '{NEURON}', which is no field there: the pod gets no device. "
+            "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container.",
+        ),
+        (
+            one_container(ephemeralContainers=[{"resources": {"limits": ASKS}}]),
+            f"NEU129: an ephemeral container asks for {NEURON}: Kubernetes takes no resources there. The API server "
+            "refuses it. Put it under resources.limits of a container.",
+        ),
+    ],
+    ids=["pod", "container", "object", "without-limits", "ephemeral-container"],
+)
+def test_the_finding_says_where_the_resource_belongs(template: dict[str, Any], text: str) -> None:
+    (finding,) = misplaced_resources(template)
+    assert (str(finding), finding.value) == (text, NEURON)
+
+
+@pytest.mark.parametrize(
     "template",
     [
         one_container({"resources": {"limits": ASKS, "requests": ASKS}}),
-        one_container(nodeSelector={NEURON: "true"}, overhead={"cpu": "1"}, resources={"limits": {"cpu": "1"}}),
+        one_container(nodeSelector={NEURON: "true"}, overhead=ASKS, resources={"limits": {"cpu": "1"}}),
         {**one_container(), "metadata": {"annotations": {NEURON: "4"}}, "status": {"allocated": ASKS}},
         {},
         {"spec": None},

@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.node_events import device_plugin, node_event
-from kubeletplugin.publish.offer import Guard
+from kubeletplugin.settings import Guard
 from tests.deploy.charts import Object
 
 NODE: Final = "node-1"

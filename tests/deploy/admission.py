@@ -3,7 +3,6 @@
 `tests/cluster/test_accounts.py` sends the same requests to a real API server.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from kubecel.budget import Budget
 from kubecel.compile import Cel, Program
 from kubecel.errors import CelError
 from kubecel.types import BOOL, DYN, STRING, Type
+from kubecel_tests.evaluating import frozen_clock
 from tests.deploy.charts import NAMESPACE, Object
 
 POD_NODE: Final = "authentication.kubernetes.io/node-name"
@@ -101,7 +101,7 @@ class Policies:
         if key not in self._programs:
             self._programs[key] = self._cel.compile(expression, dict.fromkeys(_NAMES, DYN), result=result)
         try:
-            return self._programs[key].evaluate(dict(values), Budget(time.monotonic))
+            return self._programs[key].evaluate(dict(values), Budget(frozen_clock))
         except CelError as error:
             raise AssertionError(f"{expression}: {error}") from error
 

@@ -1,7 +1,6 @@
 """The chart's matchConditions: which objects the API server sends to the webhook."""
 
 import copy
-import time
 from typing import Any
 
 import helm_python as helm
@@ -10,6 +9,7 @@ import pytest
 from kubecel.budget import Budget
 from kubecel.compile import Cel
 from kubecel.types import BOOL, DYN
+from kubecel_tests.evaluating import frozen_clock
 from tests.deploy.charts import EVERYTHING, Object, find, render
 
 
@@ -42,7 +42,7 @@ def holds(expression: str, old: Object | None, new: Object) -> bool:
     program = Cel().compile(expression, dict.fromkeys(names, DYN), result=BOOL)
     request = {"kind": {"group": "", "kind": "Pod"}, "resource": {"resource": "pods"}}
     values = {"object": new, "oldObject": old, "request": request}
-    return bool(program.evaluate(values, Budget(time.monotonic)))
+    return bool(program.evaluate(values, Budget(frozen_clock)))
 
 
 def altered(obj: Object, *path: str, value: Any) -> Object:

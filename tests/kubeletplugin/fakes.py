@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.node_facts import node_facts
+from kubeletplugin.discover.health import node_facts
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.ports import JsonObject, KubeError, SliceEvent
+from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
 from kubeletplugin.prepare.containers import MetadataFiles
@@ -314,7 +314,7 @@ class FakeApi:
         self.reports: list[JsonObject] = []
         self.keeps_device_status = True
         self._version = 0
-        self._watches: list[asyncio.Queue[SliceEvent | None]] = []
+        self._watches: list[asyncio.Queue[tuple[str, JsonObject] | None]] = []
         self._node_watches: list[asyncio.Queue[JsonObject | None]] = []
 
     def add_claim(self, body: JsonObject) -> None:
@@ -404,9 +404,9 @@ class FakeApi:
         self._call("list slices")
         return copy.deepcopy(list(self.stored.values())), str(self._version)
 
-    async def watch(self, resource_version: str) -> AsyncIterator[SliceEvent]:
+    async def watch(self, resource_version: str) -> AsyncIterator[tuple[str, JsonObject]]:
         self._call(f"watch {resource_version}")
-        queue: asyncio.Queue[SliceEvent | None] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[str, JsonObject] | None] = asyncio.Queue()
         self._watches.append(queue)
         while (event := await queue.get()) is not None:
             yield event
@@ -418,7 +418,7 @@ class FakeApi:
 
     def _notify(self, kind: str, body: JsonObject) -> None:
         for queue in self._watches:
-            queue.put_nowait(SliceEvent(kind, copy.deepcopy(body)))
+            queue.put_nowait((kind, copy.deepcopy(body)))
 
     def _store(self, kind: str, body: Mapping[str, Any]) -> JsonObject:
         self._version += 1

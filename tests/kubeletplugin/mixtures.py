@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletplugin.discover import devices
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError, undecided
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer

@@ -13,7 +13,7 @@ from aiohttp import web
 from kubeletplugin import api_store
 from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
 from kubeletplugin.discover.own_node import NodeApi
-from kubeletplugin.ports import KubeError, SliceEvent, UnreadableObjectError
+from kubeletplugin.ports import KubeError, UnreadableObjectError
 from runtime import api_transport
 from runtime.api_server import ClusterUnavailableError
 from tests.kubeletplugin.fakes import NODE
@@ -358,7 +358,7 @@ def watching(*lines: Any, broken: bool = False) -> Handler:
     return handler
 
 
-async def collect(api: ApiStore) -> list[SliceEvent]:
+async def collect(api: ApiStore) -> list[tuple[str, Any]]:
     return [event async for event in api.watch("5")]
 
 
@@ -368,7 +368,7 @@ def test_a_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
     events = [{"type": kind, "object": BETA} for kind in ("ADDED", "MODIFIED", "DELETED")]
     server.answers[f"{GROUP}/v1beta1/resourceslices"] = watching(bookmark, *events)
     found = run_scenario(server, tmp_path, collect)
-    assert found == [SliceEvent(kind, SLICE) for kind in ("ADDED", "MODIFIED", "DELETED")]
+    assert found == [(kind, SLICE) for kind in ("ADDED", "MODIFIED", "DELETED")]
     assert server.requests[-1][2]["resourceVersion"] == "5"
 
 

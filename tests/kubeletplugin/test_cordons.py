@@ -9,8 +9,9 @@ from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import node_state
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.publish.offer import OfferSettings, needs_taints, offer
+from kubeletplugin.publish.offer import needs_taints, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
+from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object
 from tests.kubeletplugin.publish.test_publisher import publishing
@@ -32,7 +33,7 @@ def offered(
     """The published devices by name, and the problem that is reported to the administrator."""
     found = assess(Node(root, instance_type).discover(), Catalogue().get(instance_type))
     state, features = node_state(cordoned(value)), ClusterFeatures()
-    made = offer(found, state, features, OfferSettings(), keeps_taints=keeps_taints, held=held)
+    made = offer(found, state, features, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
     slices = desired_slices(state.facts, made.found, "1.0.0", features)
     return {each["name"]: each for piece in slices for each in piece.content.get("devices", ())}, made.problem
 
@@ -84,8 +85,8 @@ def test_unknown_names_in_a_cordon_are_reported_and_the_others_apply(tmp_path: P
 
 
 def test_only_a_cordon_asks_whether_the_cluster_keeps_taints() -> None:
-    assert needs_taints(node_state(cordoned("neuron-device-1")), OfferSettings())
-    assert not needs_taints(node_state(node_object()), OfferSettings())
+    assert needs_taints(node_state(cordoned("neuron-device-1")), DriverSettings(node_name="n"))
+    assert not needs_taints(node_state(node_object()), DriverSettings(node_name="n"))
 
 
 @pytest.mark.parametrize("taints", [True, False])

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import types
 from collections.abc import Collection
 from typing import Any
 
@@ -76,6 +77,9 @@ class Kubelet:
 class Inside:
     """A driver that runs operations at once."""
 
+    def __init__(self, preparer: Any, usage: Any) -> None:
+        self.node = types.SimpleNamespace(preparer=preparer, usage=usage)
+
     async def in_state(self, call: Any) -> Any:
         return call()
 
@@ -97,11 +101,11 @@ def info(node: Node, kubelet: Kubelet, metrics: PluginMetrics) -> DeviceInfo:
         DeviceHealth("neuron-node"),
     )
     monitor: Any = Monitor(HealthSnapshot(node.discover(), Catalogue().get(node.instance_type), health))
-    inside: Any = Inside()
     preparer = node.preparer()
     preparer.prepare(allocated(1, *devices(4)), node.view())
+    inside: Any = Inside(preparer, kubelet)
     read = UseReader(node.sysfs).read
-    return DeviceInfo(inside, preparer, kubelet, monitor, read, clock=FakeClock(), metrics=metrics)
+    return DeviceInfo(inside, monitor, read, clock=FakeClock(), metrics=metrics)
 
 
 def shown(metrics: PluginMetrics) -> list[str]:

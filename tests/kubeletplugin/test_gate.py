@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kubeletplugin.ports import WAITS
-from kubeletplugin.publish.gate import KubeletGate
+from kubeletplugin.publish.offer import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
 
 

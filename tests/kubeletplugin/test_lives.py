@@ -101,9 +101,9 @@ class Life:
         metrics, clock = PluginMetrics(), FakeClock()
         self.driver = StraightDriver(node, clock=clock, metrics=metrics)
         self.driver.close()
-        self.sweeper = Sweeper(self.driver, node, 300.0, clock=clock, metrics=metrics)
+        self.sweeper = Sweeper(self.driver, 300.0, clock=clock, metrics=metrics)
         # Of another instance, during an upgrade: it has its own memory of what it missed.
-        self.other = Sweeper(self.driver, node, 300.0, clock=clock, metrics=metrics)
+        self.other = Sweeper(self.driver, 300.0, clock=clock, metrics=metrics)
 
     async def listed(self) -> tuple[UsedDevice, ...]:
         """The kubelet lists neither pods that it is stopping nor init containers."""

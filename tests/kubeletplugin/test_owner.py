@@ -9,20 +9,22 @@ import pytest
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
+    LEFT,
+    NO_PLUGIN,
     OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
     REGISTERED_AGAIN,
-    OwnerReporter,
     Said,
     StateReporter,
     device_plugin,
+    lasting,
     lost_registration,
     node_event,
     other_driver,
 )
-from kubeletplugin.publish.gate import KubeletGate, OtherDriver, Served
-from kubeletplugin.publish.offer import Guard
+from kubeletplugin.publish.offer import KubeletGate, OtherDriver, Served
+from kubeletplugin.settings import Guard
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
 HELD = {
@@ -57,7 +59,9 @@ def test_the_name_of_an_event_is_never_too_long() -> None:
 async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[PluginMetrics]:
     metrics = PluginMetrics()
     own = OwnNode(api, clock=FakeClock(), metrics=metrics)
-    reporter = OwnerReporter(own, Guard.TAINT, clock=clock, metrics=metrics)
+    say = lasting(lambda: device_plugin(own.state, Guard.TAINT))
+    gauge = metrics.device_plugin
+    reporter = StateReporter(own, say, Said(LEFT, NO_PLUGIN), own, gauge=gauge, clock=clock, metrics=metrics)
     async with working(own.run(), reporter.run()):
         yield metrics
 

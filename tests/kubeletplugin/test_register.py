@@ -7,7 +7,7 @@ import grpc
 
 from kubeletplugin.kubelet import Registration, SocketKeeper, UnixServer
 from kubeletplugin.pb import registration_v1_pb2
-from kubeletplugin.publish.gate import KubeletGate
+from kubeletplugin.publish.offer import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
 
 

@@ -35,7 +35,7 @@ from kubeletplugin.pb import (
 )
 from kubeletplugin.ports import WAITS, KubeError
 from kubeletplugin.prepare.driver import Driver, NodeClaims
-from kubeletplugin.publish.gate import Served
+from kubeletplugin.publish.offer import Served
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import (
     NODE,
@@ -85,7 +85,7 @@ async def world(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[Wor
     driver = Driver(
         NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=PluginMetrics()
     )
-    monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+    monitor = HealthMonitor(node.discover, Catalogue, clock, 10.0)
     await monitor.refresh()
     server = UnixServer(node.root / "dra.sock", handlers(driver, monitor, NODE, clock))
     await server.start()

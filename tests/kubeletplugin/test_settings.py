@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from kubeletplugin import cli
 from kubeletplugin.settings import DriverSettings, declarations, load
-from runtime.settings import SettingsError
+from runtime.settings import SettingsError, as_written
 
 SAMPLES: dict[str, tuple[Any, Any]] = {
     "node_name": ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.ec2.internal"),
@@ -101,7 +101,7 @@ def test_defaults_are_those_of_a_node() -> None:
     assert settings.cdi_dir == Path("/var/run/cdi")
     assert (settings.health_port, settings.taint_effect, settings.emulate) == (51515, "NoSchedule", None)
     assert load({"node_name": "n", "unhealthy_taint": "Off"}, {}).taint_effect is None
-    assert settings.as_written()["nodeName"] == "n"
+    assert as_written(settings)["nodeName"] == "n"
     assert settings.admin_namespaces == frozenset(), "no namespace may have adminAccess"
     assert load({"node_name": "n", "admin_access_namespace": ("a", "*")}, {}).admin_namespaces is None
 

@@ -22,7 +22,6 @@ from tests.support.allocations import claim_of, node_of
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 CATALOGUE = {entry.name: entry for entry in Catalogue()}
 NAMES = ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge", "trn1.32xlarge", "trn2u.48xlarge")
-LONG_LINES = {"inf2.48xlarge", "inf1.24xlarge"}
 SETS = [each for size in range(1, len(NAMES) + 1) for each in itertools.combinations(NAMES, size)]
 
 
@@ -64,16 +63,10 @@ def most_lost(claim: Claim | None) -> int:
 
 
 def check_sets(wanted: Sequence[tuple[str, int]], **traits: bool) -> None:
-    """A ring in two requests shares the claim with groups and whole nodes, but not with runs on a chain."""
-    alone = {
-        (name, divides): most_lost(claim_for(wanted, [typed(name, **traits)], divides=divides))
-        for name in NAMES
-        for divides in (True, False)
-    }
+    alone = {name: most_lost(claim_for(wanted, [typed(name, **traits)])) for name in NAMES}
     for names in SETS:
         claim = claim_for(wanted, [typed(name, **traits) for name in names])
-        divides = len(LONG_LINES.intersection(names)) < len(LONG_LINES)
-        assert most_lost(claim) <= max(alone[name, divides] for name in names), names
+        assert most_lost(claim) <= max(alone[name] for name in names), names
 
 
 @pytest.mark.parametrize("count", range(2, 17))
@@ -87,41 +80,68 @@ def test_a_scheduler_that_tries_orders_costs_no_places_either(count: int) -> Non
     check_sets([(DEVICE, count)], orders=True)
 
 
-TYPE, LATER = "with the annotation neuron.aws.com/instance-type: {}", "from Kubernetes 1.36 on"
+@pytest.mark.parametrize("count", range(2, 17))
+@pytest.mark.parametrize("orders", [False, True])
+def test_every_run_of_devices_is_tried_whatever_the_types(count: int, orders: bool) -> None:
+    for names in SETS:
+        claim = claim_for([(DEVICE, count)], [typed(name, orders=orders) for name in names])
+        assert claim is None or not untried(claim), names
+
+
+WAY = "All are tried with the annotation neuron.aws.com/instance-type: {}. "
 
 
 @pytest.mark.parametrize(
-    ("types", "orders", "count", "ways"),
+    ("types", "cores", "ways"),
     [
-        (("inf2.48xlarge", "inf1.24xlarge"), False, 10, {"inf2.48xlarge": TYPE}),
-        (("inf2.48xlarge", "inf1.24xlarge", "trn1.32xlarge"), False, 8, {"inf2.48xlarge": TYPE}),
-        (("inf1.24xlarge",), True, 8, {"inf1.24xlarge": f"{LATER}, or for 7 devices"}),
-        (
-            ("inf2.48xlarge", "inf1.24xlarge"),
-            True,
-            8,
-            {"inf2.48xlarge": TYPE, "inf1.24xlarge": "for 6 devices"},
-        ),
+        (("inf2.48xlarge", "inf1.24xlarge"), 9, {"inf2.48xlarge": WAY}),
+        (("inf2.48xlarge", "inf1.24xlarge"), 13, {"inf2.48xlarge": WAY, "inf1.24xlarge": WAY}),
     ],
 )
-def test_the_warning_names_what_has_all_runs_tried(
-    types: tuple[str, ...], orders: bool, count: int, ways: Mapping[str, str]
+def test_the_warning_names_the_type_with_which_all_runs_are_tried(
+    types: tuple[str, ...], cores: int, ways: Mapping[str, str]
 ) -> None:
-    claim = claim_for([(DEVICE, count)], [typed(name, orders=orders) for name in types])
+    claim = claim_for([(CORE, cores)], [typed(name) for name in types])
     assert claim is not None
     assert {each.value: each.fix for each in claim.warnings if each.code == "NEU219"} == {
-        name: f"All are tried {way.format(name)}. `neuron-dra explain` shows which devices are free."
-        for name, way in ways.items()
+        name: f"{way.format(name)}`neuron-dra explain` shows which devices are free." for name, way in ways.items()
     }
-    for way in ways.values():
-        if fewer := re.search(r"for ([0-9]+) devices", way):
-            assert not untried(
-                claim_for([(DEVICE, int(fewer[1]))], [typed(each, orders=orders) for each in types]) or claim
-            )
-    for name, way in ways.items():
-        if way.startswith((TYPE, LATER)):
-            alone = claim_for([(DEVICE, count)], [typed(name, orders=orders and not way.startswith(LATER))])
-            assert not untried(alone or claim)
+    for name in ways:
+        alone = claim_for([(CORE, cores)], [typed(name)])
+        assert not untried(alone or claim)
+
+
+def test_the_warning_names_no_type_that_leaves_runs_out_as_well() -> None:
+    """Nodes of AWS's driver have no attributes of windows."""
+    for types in (("inf2.48xlarge",), ("inf2.48xlarge", "inf1.24xlarge")):
+        claim = claim_for([(DEVICE, 8)], [typed(name, published=False) for name in types])
+        assert claim is not None
+        fixes = {each.fix for each in claim.warnings if each.code == "NEU219"}
+        assert fixes == {"`neuron-dra explain` shows which devices are free."}
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 10])
+@pytest.mark.parametrize("types", [("inf2.48xlarge",), ("inf2.48xlarge", "inf1.24xlarge", "trn1.32xlarge")])
+@pytest.mark.parametrize("orders", [False, True])
+@given(st.data())
+def test_a_run_in_two_requests_is_consecutive_and_found_wherever_it_is_free(
+    count: int, types: tuple[str, ...], orders: bool, data: st.DataObject
+) -> None:
+    entries = [typed(name, orders=orders) for name in types]
+    claim = claim_for([(DEVICE, count)], entries)
+    assert claim is not None
+    assert not claim.warnings
+    assert [len(claim.uses), len(claim.template.spec["spec"]["devices"]["requests"])] == [1, 2]
+    entry = data.draw(st.sampled_from([each for each in entries if each.line is not None]))
+    assert entry.line is not None
+    runs = [set(entry.line.window(count, start)) for start in entry.line.starts(count)]
+    kept = data.draw(st.sampled_from(runs))
+    devices = range(entry.devices or 0)
+    busy = data.draw(st.sets(st.sampled_from(devices))) - data.draw(st.sampled_from([kept, set[int]()]))
+    results = node_of(entry, busy=busy).allocate(claim_of(claim.template.spec))
+    free = [run for run in runs if not run & busy]
+    assert (results is None) == (not free)
+    assert results is None or {int(each.device[1:]) for each in results} in free
 
 
 def test_a_share_of_one_device_on_a_type_leaves_one_request_on_a_ring() -> None:

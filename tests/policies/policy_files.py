@@ -1,9 +1,9 @@
 """Policy files for tests: written as admins write them, and loaded from memory."""
 
 import textwrap
-import time
 from typing import Any
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.folders import PolicyError
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
@@ -34,7 +34,7 @@ def policy(spec: str = "", name: str = "limits") -> str:
 
 def loaded(*texts: str) -> PolicySet:
     """The set of these files, named 0.yaml, 1.yaml, …"""
-    return load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)}, clock=time.monotonic)
+    return load({f"{at}.yaml": text.encode() for at, text in enumerate(texts)}, clock=frozen_clock)
 
 
 def problems(*texts: str) -> list[str]:

@@ -1,12 +1,12 @@
 """SchedulingHintPolicy: errors on load, embedded cases, and explanations."""
 
 import datetime as dt
-import time
 
 import jsonschema
 import pytest
 import yaml
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.judging.explain import explain
 from policies.judging.subjects import of_object
 from policies.schema.kinds import SchedulingHintPolicy, json_schema
@@ -343,7 +343,7 @@ def test_explain_lists_the_hints_of_the_first_match() -> None:
         hints("labels: {action: Add, items: {a: b}}", "later", 20),
         hints("match: {namespaces: [other]}\nlabels: {action: Add, items: {a: b}}", "elsewhere", 5),
     ]
-    assert list(explain(loaded(*texts), of_object(IN_DEFAULT), NOW, time.monotonic)) == [
+    assert list(explain(loaded(*texts), of_object(IN_DEFAULT), NOW, frozen_clock)) == [
         "elsewhere: gives no scheduling hints: its namespaces or selectors select something else",
         "lease: gives scheduling hints",
         '    tolerations: that of the Neuron taint, {"key": "lease", "operator": "Equal", "value": "ml", '
@@ -361,7 +361,7 @@ def test_explain_lists_the_hints_of_the_first_match() -> None:
 
 def test_explain_shows_hints_that_are_off_as_none() -> None:
     off = "tolerations: {action: Off}\nnodeAffinity: {action: Off}\nschedulerName: {action: Off}"
-    assert list(explain(loaded(hints(off)), of_object(POD), NOW, time.monotonic)) == [
+    assert list(explain(loaded(hints(off)), of_object(POD), NOW, frozen_clock)) == [
         "lease: gives scheduling hints",
         "    tolerations: none",
         "    required node affinity: none",

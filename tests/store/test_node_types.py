@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cluster.bounded_objects import KEPT
 from cluster.collections import Watches
-from cluster.kinds.node_pools import MOST_NODES
-from cluster.kinds.nodes import MOST_TYPES, NodeKind, project_node, with_node, with_types
+from cluster.kinds.nodes import NodeKind, project_node, with_node, with_types
 from cluster.resources import NODE_CLASSES, NODE_POOLS, NODES
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.pools import StaticNode
@@ -127,9 +127,9 @@ def test_nodes_and_slices_of_one_type_add_up(view: Watches, nodes_first: bool) -
 
 def test_the_number_of_types_is_bounded() -> None:
     seen: Any = {}
-    for number in range(MOST_TYPES + 10):
+    for number in range(KEPT.types + 10):
         seen = with_node(seen, NodeKind(f"trn2.{number}xlarge"))
-    assert len(seen) == MOST_TYPES
+    assert len(seen) == KEPT.types
     assert with_node(seen, NodeKind("trn2.0xlarge")) is seen
     assert with_node(seen, NodeKind("ml.trn2.0xlarge"))["trn2.0xlarge"].labels == (
         "ml.trn2.0xlarge",
@@ -185,11 +185,11 @@ def test_nodes_of_pools_are_not_kept(view: Watches) -> None:
 
 
 def test_distinct_nodes_are_bounded(view: Watches) -> None:
-    for number in range(MOST_NODES + 1):
+    for number in range(KEPT.nodes + 1):
         tell(view, pooled(f"n{number}", group=f"{number:04}"))
-    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (MOST_NODES, True)
+    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (KEPT.nodes, True)
     tell(view, pooled("n0", group="0000"), "DELETED")
-    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (MOST_NODES, False)
+    assert (len(view.store.supply().nodes), view.store.supply().unlisted) == (KEPT.nodes, False)
 
 
 def test_pools_are_unknown_until_they_are_listed(view: Watches) -> None:
@@ -286,4 +286,4 @@ def test_types_that_another_replica_has_seen_are_types_of_nodes_without_a_pool()
 
 def test_the_types_of_another_replica_are_bounded() -> None:
     many = {f"trn{number}.32xlarge": () for number in range(9)} | {f"inf1.{number}xlarge": () for number in range(999)}
-    assert len(with_types({}, many)) == MOST_TYPES
+    assert len(with_types({}, many)) == KEPT.types

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cluster.bounded_objects import Bounds, Holdings
+from cluster.bounded_objects import KEPT, Bounds, Holdings
 from cluster.kinds import claim_templates
-from cluster.kinds.claim_templates import LONGEST, SharedParts
+from cluster.kinds.claim_templates import SharedParts
 from conversion.claims.templates import Template
 
 
@@ -48,7 +48,7 @@ def test_parts_that_cannot_be_hashed_are_not_shared() -> None:
     assert shared.of(Part("x", data=[1])).data == [1]
 
 
-@pytest.mark.parametrize("value", ["x" * (LONGEST + 1), tuple(map(str, range(LONGEST + 1)))], ids=["text", "tuple"])
+@pytest.mark.parametrize("value", ["x" * (KEPT.part + 1), tuple(map(str, range(KEPT.part + 1)))], ids=["text", "tuple"])
 def test_long_values_are_not_shared(value: Any) -> None:
     shared = SharedParts()
     assert shared.of(Part("p", data=value)).data is value if isinstance(value, str) else value

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
-from cluster.bounded_objects import Bounds, Holdings
+from cluster.bounded_objects import KEPT, Bounds, Holdings
 from cluster.collections import Watches
-from cluster.kinds.claim_templates import LONGEST_TEMPLATE, UNREADABLE_TEMPLATE, TemplateFacts, footprint
+from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, footprint
 from cluster.reflector import Reflector
 from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES
 from neuron import names
@@ -220,7 +220,7 @@ def test_a_deleted_template_frees_its_share_of_memory() -> None:
 
 
 async def test_a_template_that_is_too_long_is_not_decoded(api: FakeApi) -> None:
-    api.put(PLURAL, stored_template("long", {"a": "x" * LONGEST_TEMPLATE}))
+    api.put(PLURAL, stored_template("long", {"a": "x" * KEPT.template}))
     async with open_watches(api) as known:
         await seen(known.templates)
         assert known.templates.get("tenant", "long") == UNREADABLE_TEMPLATE

@@ -14,7 +14,7 @@ from commands.devices.node_fit import NodeLoads
 from commands.devices.snapshot import ClusterSnapshot
 from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name, shares_cores
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names
 from neuron.api.nodes import read_node

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import device_name
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices
 from neuron import names

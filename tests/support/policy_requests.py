@@ -7,12 +7,12 @@ to a webhook and what it warns of; `tests/webhook` compares the record with our 
 import datetime as dt
 import json
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cluster.store import Store
+from kubecel_tests.evaluating import frozen_clock
 from neuron.api.fields import namespace_value
 from policies.applying.requests import subject_of, with_whole_namespace
 from policies.files.loader import load
@@ -227,7 +227,7 @@ def our_warnings(policies: PolicySet, review: Mapping[str, Any], namespace: Mapp
     view = _Cluster(namespace)
     request = reviews.decode(json.dumps(review).encode())
     subject = with_whole_namespace(subject_of(request, view), view)
-    verdicts = evaluate(policies.validating, subject, _NOW, time.monotonic)
+    verdicts = evaluate(policies.validating, subject, _NOW, frozen_clock)
     return dict(sorted((each.rule.name.removeprefix("requests-"), _said(each)) for each in verdicts if each.violations))
 
 

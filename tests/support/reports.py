@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from commands.objects.manifests import manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import Found
 from commands.report.model import Heading, Report, Shadowed, Workload
+from kubecel_tests.evaluating import frozen_clock
 from tests.policies.policy_files import loaded
 from tests.support.emulated import EmulatedCluster
 from tests.support.trainium import trainium
@@ -92,7 +92,7 @@ def report(
 ) -> Report:
     """The report about objects, read in this order."""
     texts = tuple(policies)
-    files = FilePolicies(loaded(*texts), NOW, time.monotonic) if texts else None
+    files = FilePolicies(loaded(*texts), NOW, frozen_clock) if texts else None
     facts = [manifest for item in items if item["kind"] in FACTS for manifest in manifests_of(item)]
     devices = None if cluster is None else ClusterDevices.of(cluster.snapshot(), "v1.36.3")
     builder = ReportBuilder(trainium(**options), FileStore(facts), files, devices)

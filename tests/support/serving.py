@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 from unittest import mock
 from urllib.parse import urlsplit
 
@@ -144,12 +144,18 @@ def decoded_review(**members: Any) -> wire.AdmissionRequest:
     return reviews.decode(json.dumps(review(**members)).encode())
 
 
+class CertificateFiles(NamedTuple):
+    certificate: Path
+    key: Path
+    ca: Path
+
+
 @dataclasses.dataclass
 class Running:
     """A server in a thread."""
 
     url: str
-    certificates: files.CertificateFiles
+    certificates: CertificateFiles
     lifecycle: Lifecycle
     metrics: Metrics
     log: io.BytesIO
@@ -191,8 +197,10 @@ class Running:
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
 
-def make_certificates(directory: Path) -> files.CertificateFiles:
-    return files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))[0]
+def make_certificates(directory: Path) -> CertificateFiles:
+    files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))
+    names = (files.CERTIFICATE_FILE, files.KEY_FILE, files.CA_FILE)
+    return CertificateFiles(*(directory / name for name in names))
 
 
 def tls_context(directory: Path, minimum_version: Literal["1.2", "1.3"] = "1.3") -> ssl.SSLContext:

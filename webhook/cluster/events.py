@@ -16,7 +16,6 @@ import datetime as dt
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -24,6 +23,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from cluster.kinds.replicas import micro_time
+from cluster.look_ups import Tokens
 from cluster.resources import EVENTS
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
@@ -49,7 +49,6 @@ SERIES_ENDS: Final = 360.0
 _TICK: Final = 1.0
 _ATTEMPTS: Final = 3
 _LONGEST_NAME: Final = 253
-_MOST_NAMESPACES: Final = 1024
 
 
 class _Owner(Struct, frozen=True):
@@ -121,22 +120,6 @@ class _Series:
         return now - self.heard >= SERIES_ENDS and self.written >= self.count
 
 
-@dataclasses.dataclass(slots=True)
-class _Bucket:
-    """Token bucket for new Events of one namespace."""
-
-    tokens: float
-    filled: float
-
-    def take(self, now: float) -> bool:
-        self.tokens = min(BURST, self.tokens + (now - self.filled) / REFILL)
-        self.filled = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-
 class EventRecorder:
     """Writes Events in the background."""
 
@@ -167,7 +150,7 @@ class EventRecorder:
         self._sleep = sleep
         self._token = token
         self._series: dict[RefusalSeries, _Series] = {}
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._tokens = Tokens(clock, BURST, REFILL)
         self._wake = asyncio.Event()
         self._logged: Once[str] = Once()
 
@@ -184,7 +167,7 @@ class EventRecorder:
         elif series is None and len(self._series) >= MOST_SERIES:
             self.counters.full += 1
             return
-        elif not self._bucket(refusal.namespace, now).take(now):
+        elif not self._tokens.take(refusal.namespace):
             self.counters.rate += 1
             return
         else:
@@ -257,15 +240,6 @@ class EventRecorder:
                 "(neuron_dra_events_total): %s",
                 error,
             )
-
-    def _bucket(self, namespace: str, now: float) -> _Bucket:
-        bucket = self._buckets.get(namespace)
-        if bucket is None:
-            bucket = self._buckets[namespace] = _Bucket(BURST, now)
-            if len(self._buckets) > _MOST_NAMESPACES:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(namespace)
-        return bucket
 
 
 def describe(request: AdmissionRequest, decision: Decision) -> RefusalSeries:

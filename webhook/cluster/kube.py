@@ -83,9 +83,8 @@ class KubeWorld:
 
 @contextlib.asynccontextmanager
 async def connect(
-    kubeconfig: Path | Sequence[Path] | None,
+    kubeconfig: Path | None,
     *,
-    context: str | None = None,
     sync_timeout: float = 30.0,
     create_budget: float = 3.5,
     timing: Timing | None = None,
@@ -95,8 +94,7 @@ async def connect(
     """Watch a cluster for as long as the context is open.
 
     Args:
-        kubeconfig: file that names the cluster, or files to merge; None: the cluster in which this process runs.
-        context: context of the kubeconfig; None: its current context.
+        kubeconfig: file that names the cluster; None: the cluster in which this process runs.
         sync_timeout: seconds to wait until every cache was filled once, or is at least being filled.
         create_budget: time-out in seconds for the creation of a ResourceClaimTemplate; below that of the webhook.
         events: whether to write Events about refused conversions.
@@ -106,7 +104,7 @@ async def connect(
         ClusterUnavailableError: on entering: the cluster cannot be reached, refuses the credentials, or is too old.
     """
     async with contextlib.AsyncExitStack() as stack:
-        connection = await Connection.open(lambda: load_configuration(kubeconfig, context))
+        connection = await Connection.open(lambda: load_configuration(kubeconfig))
         stack.push_async_callback(connection.close)
         cluster = Watches(connection, timing, nodes=nodes, seconds_left=seconds_left)
         templates = KubeTemplates(connection, cluster.templates, budget=create_budget)

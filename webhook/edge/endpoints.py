@@ -213,15 +213,12 @@ class AdmissionEndpoint:
         memory_timeout = waits * _WAIT_FOR_MEMORY - (started - arrival)
         body = await self._read(scope, receive, overload if gate.early else "", memory_timeout)
         try:
-            await self._decide(started, overload, body, scope, send)
+            with tracing.served(f"review {self._path}", scope["headers"]) as traced:
+                await self._decide(started, overload, body, scope, send, traced)
         finally:
             self._bodies.release(body)
 
-    async def _decide(self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send) -> None:
-        with tracing.served(f"review {self._path}", scope["headers"]) as traced:
-            await self._decide_traced(started, overload, body, scope, send, traced)
-
-    async def _decide_traced(
+    async def _decide(
         self, started: float, overload: str, body: bytes | bytearray, scope: Scope, send: Send, traced: Any
     ) -> None:
         gate = self._gate
@@ -251,7 +248,7 @@ class AdmissionEndpoint:
         finally:
             gate.deciding -= 1
         await self._send(payload, send, close=self._lifecycle.draining)
-        self._record(request, decision, started, len(body), scope)
+        self._record(request, decision, self._clock() - started, len(body), scope)
 
     async def _send(self, payload: bytes, send: Send, *, close: bool) -> None:
         headers = [_JSON, (b"content-length", b"%d" % len(payload))]
@@ -274,15 +271,10 @@ class AdmissionEndpoint:
 
     def _record_all(self) -> None:
         answered, self._unrecorded = self._unrecorded, []
-        for request, decision, seconds, size, scope in answered:
-            self._count(request, decision, seconds, size, scope)
+        for each in answered:
+            self._record(*each)
 
     def _record(
-        self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
-    ) -> None:
-        self._count(request, decision, self._clock() - started, size, scope)
-
-    def _count(
         self, request: wire.AdmissionRequest, decision: Decision, seconds: float, size: int, scope: Scope
     ) -> None:
         self._metrics.reviewed(request, decision.rendered, seconds, size)
@@ -297,7 +289,7 @@ class AdmissionEndpoint:
         unread = error.unread and not await self._bodies.discard(receive, max(0.0, left))
         close = unread or self._lifecycle.draining or "Connection" in error.headers
         await self._send(reviews.encode(request, decision), send, close=close)
-        self._record(request, decision, started, 0, scope)
+        self._record(request, decision, self._clock() - started, 0, scope)
 
     def _undecided(self, request: wire.AdmissionRequest | None, why: str) -> Refusal | None:
         """The denial of a review that was shed or came too slowly; None if no policy needs it to be denied."""

@@ -119,6 +119,7 @@ class Gate:
     """Decides whether one path accepts a review. Only for the event loop's thread.
 
     Attributes:
+        exempt: whether a review is accepted under every load.
         deciding: reviews that are being decided.
         early: whether a review can be refused before its body is read: true if no review is exempt.
     """
@@ -129,7 +130,7 @@ class Gate:
         self._metrics = metrics
         self._most = most
         self._lag = lag
-        self._exempt = exempt
+        self.exempt = exempt
         self._shed = 0
         self._line = Interval()
         self.deciding = 0
@@ -149,10 +150,6 @@ class Gate:
     def busy(self) -> str:
         """As `overload`, by the number of reviews only."""
         return "busy" if self._most and self.deciding >= self._most else ""
-
-    def exempt(self, request: wire.AdmissionRequest) -> bool:
-        """Whether a review is accepted under every load."""
-        return self._exempt(request)
 
     def shed(self, why: str) -> str:
         """Count and log a shed review. Returns the message for the caller."""

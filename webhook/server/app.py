@@ -23,6 +23,7 @@ from runtime import console, listening, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
 from runtime.metrics_server import METRICS_PATH, serving_metrics
+from runtime.settings import as_written
 from runtime.startup import StartupError
 from webhook.edge import logs, server
 from webhook.edge.application import Check, build
@@ -99,7 +100,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
     Raises:
         StartupError: on entering: a part cannot be created.
     """
-    log.info("configuration", extra={"settings": settings.as_written()})
+    log.info("configuration", extra={"settings": as_written(settings)})
     if settings.follow_policies and settings.policies is None:
         raise StartupError("--follow-policies needs policies to follow. Set --policies, or drop --follow-policies.")
     lifecycle = Lifecycle()
@@ -232,11 +233,11 @@ def _certificates(settings: WebhookSettings) -> Certificates:
     def now() -> dt.datetime:
         return certificates.now()  # `keeping` replaces it by the API server's time.
 
-    reason = None
+    reason = ""
     try:
         if settings.standalone:
             hosts = [*material.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
-            _, reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
+            reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
         certificates.folder = CertificateFolder(settings.tls_dir, certificates.live, now)
     except files.CertificateFilesError as error:
         cure = "Choose another directory with --tls-dir."

@@ -13,7 +13,6 @@ import os
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from prometheus_client.registry import Collector
 from certs import rotation
 from cluster.kinds.replicas import LONGEST_CONDITION, ReplicaStatus, UnsentStatus
 from runtime.api_server import TimedApiServer
+from runtime.kubeconfigs import NAMESPACE_FILE
 from runtime.startup import StartupError
 from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.edge.application import Check
@@ -45,7 +45,6 @@ POD_NAME: Final = "NEURON_DRA_POD_NAME"
 POD_UID: Final = "NEURON_DRA_POD_UID"
 """Variables that the Deployment sets from the pod's metadata (downward API)."""
 
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE: Final = "neuron-dra"
 _SKEW_NOTED: Final = dt.timedelta(minutes=1)
 """Difference of the clocks above which it is reported."""
@@ -279,7 +278,7 @@ def own_namespace(settings: WebhookSettings) -> str:
     if settings.namespace:
         return settings.namespace
     with contextlib.suppress(OSError):
-        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
+        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
     return _DEFAULT_NAMESPACE
 
 

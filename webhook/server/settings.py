@@ -315,20 +315,11 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             kubernetes_version=_full(self.kubernetes_version),
         )
 
-    def as_written(self) -> dict[str, object]:
-        """Every setting under its name in the config file, JSON-like."""
-        return settings.as_written(self)
-
 
 @functools.cache
 def declarations() -> tuple[Declaration, ...]:
     """Every setting, in the order of the documentation."""
     return settings.declarations(WebhookSettings)
-
-
-def reference() -> str:
-    """The settings as a Markdown table."""
-    return settings.reference(declarations())
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> WebhookSettings:

@@ -32,7 +32,6 @@ from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "admissionregistration.k8s.io"
 PATHS: Final = {MUTATING_CONFIGURATIONS: "/mutate", VALIDATING_CONFIGURATIONS: "/validate"}
 """Path of our server for each kind of configuration."""
 

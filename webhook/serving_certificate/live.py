@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from certs import files, material
 from certs.material import KeyPair
@@ -38,22 +37,22 @@ class LiveCertificate:
 
     Attributes:
         digest: hex SHA-256 of the serving certificate; empty without one.
-        not_before: beginning of its validity; None without one.
-        not_after: end of its validity; None without one.
         reloads: number of loaded pairs (success) and of refused pairs (failure).
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context
         self.digest = ""
-        self.not_before: dt.datetime | None = None
-        self.not_after: dt.datetime | None = None
         self.reloads = {"success": 0, "failure": 0}
         self._pair: KeyPair | None = None
-        self._key_type: type[PublicKeyTypes] | None = None
+        self._certificate: x509.Certificate | None = None
         self._refused: KeyPair | None = None
         self._accepted: dict[bytes, bool] = {}
-        self._names: frozenset[str] = frozenset()
+
+    @property
+    def not_after(self) -> dt.datetime | None:
+        """End of its validity; None without one."""
+        return self._certificate.not_valid_after_utc if self._certificate is not None else None
 
     def load(self, pair: KeyPair, now: dt.datetime | None = None) -> None:
         """Serve this pair from now on; no effect if it is served already.
@@ -81,12 +80,10 @@ class LiveCertificate:
             raise UnservableError(why) from error
         self._pair, self._refused = pair, None
         self._accepted.clear()
-        self._key_type = type(certificate.public_key())
-        self._names = _names(certificate)
+        self._certificate = certificate
         self.digest = material.certificate_digest(certificate)
-        self.not_before, self.not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         self.reloads["success"] += 1
-        extra = {"not_after": self.not_after.isoformat(), "sha256": self.digest[:16]}
+        extra = {"not_after": certificate.not_valid_after_utc.isoformat(), "sha256": self.digest[:16]}
         log.info("serving certificate loaded", extra=extra)
 
     def accepted_by(self, bundle: bytes) -> bool:
@@ -118,9 +115,7 @@ class LiveCertificate:
 
     def fault(self, now: dt.datetime) -> str:
         """Why the served certificate is not valid at this time; empty if it is valid."""
-        if self.not_before is None or self.not_after is None:
-            return "no certificate yet"
-        return _fault(self.not_before, self.not_after, now)
+        return "no certificate yet" if self._certificate is None else material.fault(self._certificate, now)
 
     def move_to(self, context: ssl.SSLContext) -> None:
         """Serve the same certificate with another context from now on."""
@@ -130,13 +125,12 @@ class LiveCertificate:
 
     def _compare(self, certificate: x509.Certificate, now: dt.datetime) -> None:
         """Raise `UnservableError` unless the certificate may replace the served one, which is valid."""
-        fault = _fault(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
-        if fault:
-            raise UnservableError(f"it is {fault}; the one in service stays")
-        names = _names(certificate)
-        if self._names and self._names.isdisjoint(names):
+        if fault := material.fault(certificate, now):
+            raise UnservableError(f"it {fault}; the one in service stays")
+        names, served = (set(material.hosts(each)) if each else set() for each in (certificate, self._certificate))
+        if served and served.isdisjoint(names):
             raise UnservableError(
-                f"it is for {_shown(names)}, and the one in service, which stays, is for {_shown(self._names)}; if "
+                f"it is for {_shown(names)}, and the one in service, which stays, is for {_shown(served)}; if "
                 "that is meant, restart the replicas one after the other"
             )
 
@@ -145,7 +139,7 @@ class LiveCertificate:
         certificate = material.read_pair(pair)[0]
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         kind = type(certificate.public_key())
-        if self._key_type is not None and kind is not self._key_type:
+        if self._certificate is not None and kind is not type(self._certificate.public_key()):
             # An OpenSSL context keeps one certificate per key type, so it would still serve the old one too.
             raise UnservableError(
                 f"its key is of another type ({kind.__name__.lstrip('_')}) than the one in service; restart the "
@@ -154,23 +148,7 @@ class LiveCertificate:
         return certificate
 
 
-def _fault(not_before: dt.datetime, not_after: dt.datetime, now: dt.datetime) -> str:
-    if now >= not_after:
-        return f"expired on {not_after.isoformat()}"
-    if now < not_before:
-        return f"not valid before {not_before.isoformat()}"
-    return ""
-
-
-def _names(certificate: x509.Certificate) -> frozenset[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
-        return frozenset()
-    return frozenset(str(name.value) for name in names)
-
-
-def _shown(names: frozenset[str]) -> str:
+def _shown(names: set[str]) -> str:
     return ", ".join(sorted(names))[:100] or "no name"
 
 
@@ -221,7 +199,7 @@ class CertificateFolder:
         self._now = now
         self._look = _look(directory)
         self._callbacks: list[Callable[[], None]] = []
-        files.load(directory)
+        files.check_present(directory)
         self._take()
         if self.problem:
             raise files.CertificateFilesError(f"{self.problem}.")

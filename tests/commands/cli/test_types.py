@@ -28,13 +28,19 @@ def test_only_types_that_aws_offers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("trn2.49xlarge", " Did you mean 'trn2.48xlarge'?"), ("trn3sn.49xlarge", ""), ("trn2", "")]
+    ("name", "hint"),
+    [("trn2.49xlarge", " Did you mean 'trn2.48xlarge'?"), ("trn3sn.49xlarge", ""), ("trn9", ""), ("p5.48xlarge", "")],
 )
 def test_an_unknown_type_is_an_error(name: str, hint: str) -> None:
     result = run_types(name)
     assert result.exit_code == 2
     assert f"There is no instance type '{name}' in the catalogue.{hint}" in result.output
     assert "trn3sn.48xlarge" not in result.output
+
+
+def test_a_family_stands_for_its_types() -> None:
+    names = [each["name"] for each in json.loads(run_types("trn2", "inf1.xlarge", "-o", "json").output)]
+    assert names == ["trn2.48xlarge", "trn2.3xlarge", "trn2e.48xlarge", "inf1.xlarge"]
 
 
 def test_types_of_policy_files_name_them_as_source(tmp_path: Path) -> None:

@@ -32,7 +32,12 @@ async def test_explain_warns_of_a_pod_whose_deployment_is_resized() -> None:
         "ownerReferences": [{"kind": "ReplicaSet", "name": "serve-7d9", "controller": True}],
     }
     [explanation] = explained(found, cluster=live(cluster, [scaler]))
-    assert "NEU233" in [each.code for each in explanation.preview.findings]
+    [finding] = [each for each in explanation.preview.findings if each.code == "NEU233"]
+    assert (finding.path, finding.value) == ("spec", "sizes")
+    assert str(finding) == (
+        "NEU233: VerticalPodAutoscaler sizes resizes pods of Deployment serve in place, which Kubernetes refuses for "
+        "pods with a claim: they are evicted instead, or keep their size. Set updateMode to Initial, Recreate or Off."
+    )
 
 
 def test_the_workloads_of_a_pod() -> None:
@@ -44,3 +49,19 @@ def test_the_workloads_of_a_pod() -> None:
         ("Deployment", "serve"),
         ("Job", "x"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "digest"),
+    [("serve-7d9", "6c8"), ("serve-7d9", ""), ("serve-", "")],
+    ids=["another-hash", "no-hash", "no-hash-and-dash"],
+)
+def test_a_replica_set_without_the_hash_of_the_pod_is_of_no_deployment(owner: str, digest: str) -> None:
+    owners = [{"kind": "ReplicaSet", "name": owner}]
+    metadata = {"name": "p", "labels": {"pod-template-hash": digest}, "ownerReferences": owners}
+    assert list(workloads_of("Pod", {"metadata": metadata})) == [("Pod", "p"), ("ReplicaSet", owner)]
+
+
+def test_another_owner_with_the_hash_in_its_name_is_of_no_deployment() -> None:
+    metadata = {"labels": {"pod-template-hash": "7d9"}, "ownerReferences": [{"kind": "Job", "name": "serve-7d9"}]}
+    assert list(workloads_of("Pod", {"metadata": metadata})) == [("Pod", ""), ("Job", "serve-7d9")]

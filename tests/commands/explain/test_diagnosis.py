@@ -311,9 +311,9 @@ def test_a_pod_that_waits_for_connected_devices() -> None:
 def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -> None:
     cluster = EmulatedCluster()
     cluster.node("a", "inf2.48xlarge")
-    cluster.claim("other", "a", range(5, 9), cores=2)
+    cluster.claim("other", "a", range(3, 10), cores=2)
     cluster.node("chain", "inf1.24xlarge", unschedulable=True)
-    sent = legacy_pod({names.RESOURCE_NEURON: "8"}, namespace="team-a")
+    sent = legacy_pod({names.RESOURCE_NEURONCORE: "10"}, namespace="team-a")
     [before] = explained(sent, cluster=live(cluster))
     (made,) = before.preview.decision.templates
     found = jsonpatch.apply_patch(sent, list(before.preview.decision.patch))
@@ -325,8 +325,8 @@ def test_a_pod_that_waits_although_a_run_is_free_that_its_claim_does_not_try() -
     answer = diagnosed(found, live(cluster, [template_manifest(made.name, made.spec["spec"])]))
     assert (answer.case, answer.state) == ("not-tried", PodState.WAITS)
     assert answer.text == (
-        "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-4, 9-11; not tried by the claim (a request"
-        " has at most 8 alternatives (NEU219))."
+        "None of 2 Neuron nodes can take it now. Closest: a: free: devices 0-2, 10-11; not tried by the claim (a"
+        " request has at most 8 alternatives (NEU219))."
     )
     assert "request fewer devices" in answer.fix
 

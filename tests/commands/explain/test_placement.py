@@ -459,16 +459,13 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
     ("limits", "instance_type", "free", "expected"),
     [
         pytest.param(
-            [{names.RESOURCE_NEURON: "8"}], "inf2.48xlarge", [*range(9, 12), *range(5)], "0-4, 9-11", id="ring"
+            [{names.RESOURCE_NEURONCORE: "10"}], "inf2.48xlarge", [*range(3), 10, 11], "0-2, 10-11", id="ring"
         ),
         pytest.param(
-            [{names.RESOURCE_NEURON: "7"}], "inf2.48xlarge", [*range(9, 12), *range(4)], "0-3, 9-11", id="seven"
-        ),
-        pytest.param(
-            [{names.RESOURCE_NEURON: "8"}, {names.RESOURCE_NEURON: "1"}],
+            [{names.RESOURCE_NEURONCORE: "10"}, {names.RESOURCE_NEURON: "1"}],
             "inf2.48xlarge",
-            [*range(9, 12), *range(5), 6],
-            "0-4, 6, 9-11",
+            [*range(3), 6, 10, 11],
+            "0-2, 6, 10-11",
             id="two-containers",
         ),
     ],
@@ -477,7 +474,7 @@ def test_cpu_is_not_judged_if_pods_cannot_be_listed() -> None:
 def test_a_free_run_that_the_claim_does_not_try_is_named(
     limits: list[dict[str, str]], instance_type: str, free: Sequence[int], expected: str, version: str
 ) -> None:
-    """A pod that may run on a chain of 16, too, has one request: two would need more alternatives."""
+    """Ten cores are five devices of the ring and three of the chain, which need alternatives of their own."""
     cluster = EmulatedCluster()
     cluster.node("a", instance_type)
     cluster.node("chain", "inf1.24xlarge")

@@ -1,7 +1,6 @@
 """Policy files applied to manifests: the server's rules, without values that only a server knows."""
 
 import datetime as dt
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.validate.check_files import FileContext
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment_of, named, text
 from tests.policies.judging.test_mutations import mutating_text as policy_text
@@ -39,7 +39,7 @@ def conversion(spec: str, name: str = "steers", order: int = 10) -> str:
 
 
 def file_policies(*texts: str, now: dt.datetime = NOW) -> FilePolicies:
-    return FilePolicies(load({f"{at}.yaml": each.encode() for at, each in enumerate(texts)}), now, time.monotonic)
+    return FilePolicies(load({f"{at}.yaml": each.encode() for at, each in enumerate(texts)}), now, frozen_clock)
 
 
 def changing(fields: Any, group: str = "", resource: str = "pods") -> str:

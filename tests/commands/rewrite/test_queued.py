@@ -1,7 +1,6 @@
 """Files with queues: NEU232 in `validate` and `convert`, and the mode of a policy for queued pods."""
 
 import datetime as dt
-import time
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from commands.objects.file_policies import FilePolicies
 from commands.rewrite.convert_files import Settings
 from commands.validate.check_files import FileContext
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import text
 from tests.support.converting import Conversion, convert_sources, convert_texts, source
@@ -58,7 +58,7 @@ def conversion_policies(spec: str) -> FilePolicies:
     policy = (
         f"apiVersion: policy.neuron.aws.com/v1alpha1\nkind: ConversionPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
     )
-    return FilePolicies(load({"p.yaml": policy.encode()}), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), time.monotonic)
+    return FilePolicies(load({"p.yaml": policy.encode()}), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), frozen_clock)
 
 
 class TestValidate:

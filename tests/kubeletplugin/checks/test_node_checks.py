@@ -29,7 +29,7 @@ class NodeWorld:
         self.node, self.clock, self.metrics = Node(tmp_path / "node"), FakeClock(), PluginMetrics()
         (tmp_path / "host").mkdir()
         self.host: Host = host(tmp_path / "host")
-        self.monitor = HealthMonitor(self.node.discover, Catalogue(), self.clock, 10.0)
+        self.monitor = HealthMonitor(self.node.discover, Catalogue, self.clock, 10.0)
         self.note = SliceNote()
         self.count = 0
         roots = Roots(self.node.sysfs, self.node.dev, tmp_path / "lnc", (tmp_path,))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.health import HealthMonitor
-from kubeletplugin.discover.node_facts import Catalogues, NodeFacts
+from kubeletplugin.discover.health import Catalogues, HealthMonitor, NodeFacts
 from kubeletplugin.discover.sysfs import discover
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from tests.kubeletplugin.fakes import NODE, FakeClock
@@ -80,9 +79,8 @@ def test_a_new_type_is_emulated_and_published_as_its_file_says(
     catalogues = Catalogues(folder)
     emulate.write_tree(tmp_path / "node", emulate.emulated_type(name, catalogues.current()))
     monitor = HealthMonitor(
-        lambda: discover(tmp_path / "node/sys", tmp_path / "node/dev"), Catalogues(None).current(), FakeClock(), 1.0
+        lambda: discover(tmp_path / "node/sys", tmp_path / "node/dev"), catalogues.current, FakeClock(), 1.0
     )
-    monitor.follow(catalogues.current)
     asyncio.run(monitor.refresh())
     found = NodeDevices(monitor.snapshot.hardware, monitor.snapshot.instance)
     [piece] = desired_slices(NodeFacts(NODE, "uid"), found, "1.2.3")
@@ -93,7 +91,7 @@ def test_a_new_type_is_emulated_and_published_as_its_file_says(
 
 def test_the_driver_loads_no_policy_models_without_a_folder() -> None:
     program = (
-        "import sys, pathlib; from kubeletplugin.discover.node_facts import Catalogues; Catalogues(None).current(); "
+        "import sys, pathlib; from kubeletplugin.discover.health import Catalogues; Catalogues(None).current(); "
         "print([n for n in sys.modules if n in ('pydantic', 'policies')])"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

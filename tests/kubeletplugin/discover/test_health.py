@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthStatus, assess, taints
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthStatus, NodeFacts, assess, taints
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -113,7 +112,7 @@ def test_only_unhealthy_devices_are_tainted() -> None:
 
 
 def monitor_of(node: Node, clock: FakeClock, interval: float = 10.0) -> HealthMonitor:
-    return HealthMonitor(node.discover, CATALOGUE, clock, interval)
+    return HealthMonitor(node.discover, lambda: CATALOGUE, clock, interval)
 
 
 def test_health_changes_are_reported_and_logged(node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,7 @@ class Labelling:
     def __init__(self, node: Node, api: FakeApi, clock: FakeClock, **which: bool) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = PluginMetrics()
-        self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+        self.monitor = HealthMonitor(node.discover, Catalogue, clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics)
         self.labeller = Labeller(self.own, self.monitor, clock=clock, metrics=self.metrics, **which)
 

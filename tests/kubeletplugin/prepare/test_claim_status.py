@@ -51,12 +51,10 @@ class World:
     def __init__(self, root: Path) -> None:
         self.node = Node(root)
         self.api, self.clock, self.metrics = FakeApi(), FakeClock(), PluginMetrics()
-        self.monitor = HealthMonitor(self.node.discover, Catalogue(), self.clock, 1.0)
+        self.monitor = HealthMonitor(self.node.discover, Catalogue, self.clock, 1.0)
         claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE, FakeUsage())
         self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
-        self.writer = ClaimStatusWriter(
-            self.driver, claims, self.api, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01
-        )
+        self.writer = ClaimStatusWriter(self.driver, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01)
         self.driver.observer = self.writer
 
     async def prepare(self, number: int, *results: Any, **fields: Any) -> None:
@@ -102,10 +100,8 @@ async def running(world: World) -> AsyncIterator[None]:
 
 def restarted(world: World) -> None:
     """Another instance of the driver on the same node."""
-    claims = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE, FakeUsage())
-    world.writer = ClaimStatusWriter(
-        world.driver, claims, world.api, world.monitor, clock=world.clock, metrics=world.metrics
-    )
+    world.driver.node = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE, FakeUsage())
+    world.writer = ClaimStatusWriter(world.driver, world.monitor, clock=world.clock, metrics=world.metrics)
 
 
 @in_loop

@@ -19,8 +19,9 @@ from kubeletplugin.ports import WAITS, JsonObject, KubeError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker
 from kubeletplugin.publish import publisher
-from kubeletplugin.publish.offer import OfferSettings, offer
+from kubeletplugin.publish.offer import offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
+from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, prepared_claim, uid, until, working
 from tests.kubeletplugin.publish.test_publisher import publishing
@@ -41,7 +42,7 @@ def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = Tru
     node = Node(root, instance_type)
     found = assess(node.discover(), Catalogue().get(instance_type))
     state, features = node_state(node_object()), ClusterFeatures()
-    made = offer(found, state, features, OfferSettings(), keeps_taints=keeps_taints, held=held)
+    made = offer(found, state, features, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
     slices = desired_slices(state.facts, made.found, "1.0.0", features)
     return {device["name"]: device for piece in slices for device in piece.content.get("devices", ())}
 

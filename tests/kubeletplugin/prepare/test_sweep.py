@@ -91,14 +91,13 @@ def driver(claims: NodeClaims, clock: FakeClock, metrics: PluginMetrics) -> Iter
 @pytest.fixture
 def sweeper(
     driver: Driver,
-    claims: NodeClaims,
     api: FakeApi,
     clock: FakeClock,
     metrics: PluginMetrics,
 ) -> Sweeper:
     for number in (1, 2):
         api.add_claim(claim_object(number, *devices(number)))
-    return Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=middle)
+    return Sweeper(driver, 300.0, clock=clock, metrics=metrics, jitter=middle)
 
 
 def listed(preparer: Preparer, *numbers: int) -> list[pb.PodResources]:
@@ -580,7 +579,8 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(
     api = UnreadableFirst()
     api.add_claim(claim_object(1, *devices(1)))
     claims = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
-    sweeper = Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=middle)
+    driver.node = claims
+    sweeper = Sweeper(driver, 300.0, clock=clock, metrics=metrics, jitter=middle)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
 
@@ -824,12 +824,12 @@ def test_a_sweep_that_failed_is_repeated_soon(
 def test_nodes_that_start_together_do_not_sweep_together(
     driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, metrics: PluginMetrics
 ) -> None:
-    claims = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
+    driver.node = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
 
     def second_sweep(seed: int) -> float:
         clock, begun = FakeClock(), []
         jitter = random.Random(seed).uniform  # noqa: S311 - a test
-        sweeper = Sweeper(driver, claims, 300.0, clock=clock, metrics=metrics, jitter=jitter)
+        sweeper = Sweeper(driver, 300.0, clock=clock, metrics=metrics, jitter=jitter)
 
         async def sweep(*, release: bool = True) -> bool:
             begun.append(clock.time)

@@ -8,8 +8,9 @@ from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthSnapshot, assess
 from kubeletplugin.discover.own_node import NodeState, node_state
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, Guard, OfferSettings, UltraServerOffer, needs_taints, offer
+from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, UltraServerOffer, needs_taints, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
+from kubeletplugin.settings import DriverSettings, Guard
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import Node, node_object
 
@@ -25,7 +26,7 @@ def snapshot(root: Path, instance_type: str) -> HealthSnapshot:
 def published(
     found: HealthSnapshot,
     state: NodeState,
-    settings: OfferSettings,
+    settings: DriverSettings,
     features: ClusterFeatures = WITH,
     *,
     keeps_taints: bool = True,
@@ -50,7 +51,10 @@ GUARDS: dict[str, tuple[Guard, str, bool, int, bool]] = {
 @pytest.mark.parametrize("name", GUARDS)
 def test_devices_that_a_device_plugin_offers_are_kept_from_new_claims(tmp_path: Path, name: str) -> None:
     guard, allocatable, keeps, count, tainted = GUARDS[name]
-    state, settings = node_state(node_object(neuron=allocatable)), OfferSettings(guard=guard)
+    state, settings = (
+        node_state(node_object(neuron=allocatable)),
+        DriverSettings(node_name="n", device_plugin_guard=guard),
+    )
     devices = published(snapshot(tmp_path, "trn2.48xlarge"), state, settings, keeps_taints=keeps)
     assert len(devices) == count
     mark = [{"key": "neuron.aws.com/device-plugin", "value": "active", "effect": "NoSchedule"}]
@@ -64,7 +68,7 @@ def test_a_sick_device_keeps_its_own_taint_beside_the_guards(tmp_path: Path) -> 
     node = Node(tmp_path, "trn2u.48xlarge")
     (node.device_directory(3) / "stats/hardware/mem_ecc_uncorrected").write_text("1\n")
     found = assess(node.discover(), Catalogue().get("trn2u.48xlarge"))
-    devices = published(found, node_state(node_object(neuron="16")), OfferSettings())
+    devices = published(found, node_state(node_object(neuron="16")), DriverSettings(node_name="n"))
     keys = {name: [taint["key"] for taint in device["taints"]] for name, device in devices.items()}
     both = ["neuron.aws.com/unhealthy", DEVICE_PLUGIN_TAINT.key]
     assert (keys["neuron-device-3"], keys[NODE_DEVICE]) == (both, both)
@@ -85,7 +89,7 @@ OFFERS: dict[str, tuple[ClusterFeatures, str, dict[str, str], UltraServerOffer]]
 @pytest.mark.parametrize("name", OFFERS)
 def test_an_ultraserver_node_offers_one_kind_without_counters(tmp_path: Path, name: str) -> None:
     features, setting, labels, expected = OFFERS[name]
-    state, settings = node_state(node_object(labels)), OfferSettings(ultraserver=setting)
+    state, settings = node_state(node_object(labels)), DriverSettings(node_name="n", ultraserver_publish=setting)
     found = snapshot(tmp_path, "trn2u.48xlarge")
     made = offer(found, state, features, settings, keeps_taints=True)
     assert made.ultraserver is expected
@@ -102,7 +106,7 @@ def test_an_ultraserver_node_offers_one_kind_without_counters(tmp_path: Path, na
 
 @pytest.mark.parametrize("label", ["devices", "node"])
 def test_nodes_without_ultraserver_offer_devices_with_any_setting(tmp_path: Path, label: str) -> None:
-    state, settings = node_state(node_object({LABEL: label})), OfferSettings(ultraserver="node")
+    state, settings = node_state(node_object({LABEL: label})), DriverSettings(node_name="n", ultraserver_publish="node")
     found = snapshot(tmp_path, "trn2.48xlarge")
     assert offer(found, state, WITHOUT, settings, keeps_taints=True).ultraserver is None
     assert len(published(found, state, settings, WITHOUT)) == 16

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeletplugin.api_store import to_v1
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.publish.pools import Writes, dropped_fields, plan_writes, without_times
 from kubeletplugin.publish.slices import DesiredSlice, NodeDevices, desired_slices
 from neuron.api.taints import Taint

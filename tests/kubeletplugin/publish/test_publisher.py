@@ -16,9 +16,9 @@ from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, KubeError
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.gate import KubeletGate, Served
-from kubeletplugin.publish.offer import OfferSettings
-from kubeletplugin.publish.publisher import Instance, NodeSources, Publisher, SliceNote
+from kubeletplugin.publish.offer import KubeletGate, Served
+from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
+from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
 
@@ -32,11 +32,11 @@ class Publishing:
     """A publisher at work."""
 
     def __init__(
-        self, node: Node, api: FakeApi, clock: FakeClock, offers: OfferSettings, *, withhold: bool = False
+        self, node: Node, api: FakeApi, clock: FakeClock, effect: str = "NoSchedule", *, withhold: bool = False
     ) -> None:
         self.node, self.api, self.clock = node, api, clock
         self.metrics = PluginMetrics()
-        self.monitor = HealthMonitor(node.discover, Catalogue(), clock, 10.0)
+        self.monitor = HealthMonitor(node.discover, Catalogue, clock, 10.0)
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)
         self.holds = Holds()
@@ -45,7 +45,12 @@ class Publishing:
         self.publisher = Publisher(
             api,
             NodeSources(self.monitor, self.own, self.gate, self.holds, lambda: self.served, self.note),
-            Instance("1.0.0", offers, node.root, withhold_from_faulty_kubelet=withhold),
+            DriverSettings(
+                node_name=NODE,
+                state_dir=node.root,
+                unhealthy_taint=effect,
+                faulty_kubelet="Withhold" if withhold else "Publish",
+            ),
             clock=clock,
             metrics=self.metrics,
             jitter=lambda _low, high: high,
@@ -81,13 +86,13 @@ async def publishing(
     node: Node,
     api: FakeApi,
     clock: FakeClock,
-    offers: OfferSettings = OfferSettings(),
+    effect: str = "NoSchedule",
     *,
     registered: bool = True,
     withhold: bool = False,
     restoring: bool = False,
 ) -> AsyncIterator[Publishing]:
-    made = Publishing(node, api, clock, offers, withhold=withhold)
+    made = Publishing(node, api, clock, effect, withhold=withhold)
     made.holds.restore(restoring=restoring)
     if registered:
         made.gate.answered(accepted=True)
@@ -233,14 +238,14 @@ def test_sick_devices_are_tainted_until_they_recover(node: Node, api: FakeApi, c
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("effect", "tainted"), [("NoExecute", True), (None, False)], ids=["evict", "off"])
+@pytest.mark.parametrize(("effect", "tainted"), [("NoExecute", True), ("Off", False)], ids=["evict", "off"])
 def test_the_taint_effect_is_configurable(
-    node: Node, api: FakeApi, clock: FakeClock, effect: str | None, *, tainted: bool
+    node: Node, api: FakeApi, clock: FakeClock, effect: str, *, tainted: bool
 ) -> None:
     shutil.rmtree(node.device_directory(1))
 
     async def scenario() -> None:
-        async with publishing(node, api, clock, OfferSettings(effect)) as at:
+        async with publishing(node, api, clock, effect) as at:
             await at.until(lambda: bool(api.stored))
             found = at.taints()
             assert bool(found) is tainted

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from kubeletplugin.discover.devices import ShareSetting, device_index, shares_cores
-from kubeletplugin.discover.node_facts import NodeFacts, instance_type, node_facts
+from kubeletplugin.discover.health import NodeFacts, instance_type, node_facts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
 from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
 from neuron.api.nodes import read_node

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from checks.claims.device_index import DeviceIndex
 from kubeletplugin.discover.devices import shares_cores
-from kubeletplugin.discover.node_facts import NodeFacts
+from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, Place
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names

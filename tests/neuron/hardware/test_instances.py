@@ -135,12 +135,29 @@ def test_an_unknown_figure_has_no_source_that_is_sure() -> None:
         assert {known.sources[figure].confidence for known in types} == {sources.Confidence.LOW}, figure
 
 
+@pytest.mark.parametrize(
+    ("word", "kinds"),
+    [
+        *(
+            ("trn2.49xlarge", {"trn"}),
+            ("tnr2.48xlarge", {"trn"}),
+            ("ml.trn2.49xlarge", {"trn"}),
+            ("trainium2", {"trn"}),
+        ),
+        *(("inferentia2.xlarge", {"inf"}), ("p5.48xlarge", set()), ("m5.24xlarge", set()), ("i4i.xlarge", set())),
+        *(("48xlarge", set()), ("", set()), ("x" * 100_000, set())),
+    ],
+)
+def test_only_names_with_letters_like_those_of_a_word_are_suggested(word: str, kinds: set[str]) -> None:
+    assert {name[:3] for name in CATALOGUE.suggestions(word)} == kinds
+
+
 def test_only_types_that_aws_offers_are_suggested() -> None:
-    trn3 = [name for name in CATALOGUE.suggestions() if name.startswith("trn3")]
+    trn3 = [name for name in CATALOGUE.suggestions("trn3") if name.startswith("trn3")]
     assert trn3 == ["trn3.48xlarge", "trn3e.24xlarge"]
-    assert "trn2e.48xlarge" not in CATALOGUE.suggestions()
+    assert "trn2e.48xlarge" not in CATALOGUE.suggestions("trn3")
     seen = CATALOGUE.observed({"trn3sn.48xlarge": Observation(16)})
-    assert "trn3sn.48xlarge" in seen.suggestions()
+    assert "trn3sn.48xlarge" in seen.suggestions("trn3")
 
 
 def test_observation_does_not_change_documented_fields() -> None:

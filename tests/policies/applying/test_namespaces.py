@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cluster.bounded_objects import KEPT
 from cluster.collections import Watches
-from cluster.kinds.namespaces import LONGEST_NAMESPACE
 from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
 from conversion.patches.decision import Decision
@@ -87,7 +87,7 @@ def test_a_namespace_that_is_not_known_follows_the_failure_policy() -> None:
     (said,) = judged(view, spec)
     assert "only name and labels of Namespace 'default' are known" in said
     assert judged(view, f"failurePolicy: Ignore\n{spec}") == []
-    large = {**TEAM, "metadata": {**TEAM["metadata"], "annotations": {"a": "x" * LONGEST_NAMESPACE}}}
+    large = {**TEAM, "metadata": {**TEAM["metadata"], "annotations": {"a": "x" * KEPT.namespace}}}
     (said,) = judged(watches_of(large), spec)
     assert "larger than 16 KiB" in said
     assert judged(watches_of(large), 'validations: [{expression: "size(namespaceObject.metadata.labels) == 1"}]') == []

@@ -1,12 +1,12 @@
 """Fields of custom kinds are known from their CustomResourceDefinition, and from the API server's documents."""
 
 import copy
-import time
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.files.api_types import ApiTypes
 from policies.files.loader import load
 from policies.patching.structured_merge import merged
@@ -57,7 +57,7 @@ class ServedDocument:
 
 def notes(server: ServedDocument, *texts: str) -> tuple[str, ...]:
     files = {f"{at}.yaml": each.encode() for at, each in enumerate(texts)}
-    return load(files, clock=time.monotonic, served=server).notes
+    return load(files, clock=frozen_clock, served=server).notes
 
 
 @pytest.mark.parametrize(("expression", "warned"), TYPED)

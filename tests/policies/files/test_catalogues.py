@@ -1,13 +1,17 @@
 """The catalogue of policy files, as the driver reads it: without CEL, whatever else the files say."""
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 
-from neuron.hardware.instances import Topology
+from neuron.hardware import sources
+from neuron.hardware.instances import InstanceType, Topology
 from policies.files.folders import PolicyError
 from policies.files.reading import read_catalogue
+
+BUILT_IN = read_catalogue({})
 
 HEAD = """\
 apiVersion: policy.neuron.aws.com/v1alpha1
@@ -35,6 +39,103 @@ def test_the_types_of_all_files_are_added_and_other_kinds_are_ignored() -> None:
     )
 
 
+def entry(fields: str, name: str = "trn9.48xlarge") -> InstanceType:
+    """The type of an entry with these fields."""
+    found = read_catalogue({"x.yaml": f"{HEAD}  - {{name: {name}{fields}}}\n".encode()}).get(name)
+    assert found is not None
+    return found
+
+
+def stated(made: InstanceType) -> list[str]:
+    """The figures whose source is a policy file."""
+    return [figure for figure, source in made.sources.items() if source == sources.POLICY_FILE]
+
+
+def test_an_entry_states_every_field() -> None:
+    made = entry(
+        ", family: trn10, devices: 8, coresPerDevice: 4, logicalNeuronCores: [1, 2], defaultLogicalNeuronCore: 1,"
+        " memoryGiB: 96, topology: switch, deviceGroups: [8, 2, 4, 2], ultraserverNodes: [1, 2]"
+    )
+    assert made == InstanceType(
+        name="trn9.48xlarge",
+        family="trn10",
+        devices=8,
+        cores_per_device=4,
+        logical_neuron_cores=(1, 2),
+        default_logical_neuron_core=1,
+        memory_gib=96,
+        topology=Topology.SWITCH,
+        groups=(2, 4, 8),
+        groups_known=True,
+        ultraserver_nodes=(1, 2),
+    )
+    assert stated(made) == ["name", "devices", "cores", "lnc", "memory", "topology", "groups", "ultraserver"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("", {}),
+        (", devices: 1", {"devices": 1, "topology": Topology.SINGLE}),
+        (", devices: 2", {"devices": 2}),
+        (", logicalNeuronCores: [1, 2]", {"logical_neuron_cores": (1, 2), "default_logical_neuron_core": 2}),
+    ],
+    ids=["name", "one-device", "two-devices", "lnc"],
+)
+def test_a_new_type_gets_what_its_entry_does_not_state(fields: str, expected: dict[str, object]) -> None:
+    bare = InstanceType(
+        name="trn9.3xlarge",
+        family="trn9",
+        devices=None,
+        cores_per_device=None,
+        logical_neuron_cores=(1,),
+        default_logical_neuron_core=1,
+        memory_gib=None,
+        topology=Topology.SWITCH,
+        groups=(),
+        groups_known=True,
+        ultraserver_nodes=(),
+    )
+    assert entry(fields, "trn9.3xlarge") == dataclasses.replace(bare, **expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["trn2.48xlarge", "trn2u.48xlarge", "trn1.32xlarge", "trn3s-es.48xlarge"])
+@pytest.mark.parametrize(
+    ("fields", "changes", "figures"),
+    [
+        ("", {}, []),
+        (", memoryGiB: 7", {"memory_gib": 7}, ["memory"]),
+        (", family: other", {"family": "other"}, []),
+        (", logicalNeuronCores: [1]", {"logical_neuron_cores": (1,), "default_logical_neuron_core": 1}, ["lnc"]),
+        (", defaultLogicalNeuronCore: 1", {"default_logical_neuron_core": 1}, ["lnc"]),
+        (", deviceGroups: []", {"groups": (), "groups_known": True}, ["groups"]),
+        (", ultraserverNodes: []", {"ultraserver_nodes": ()}, ["ultraserver"]),
+    ],
+)
+def test_a_known_type_keeps_what_an_entry_does_not_state(
+    name: str, fields: str, changes: dict[str, object], figures: list[str]
+) -> None:
+    known, made = BUILT_IN.get(name), entry(fields, name)
+    assert known is not None
+    kept = dataclasses.replace(made, offered=known.offered, released=known.released)
+    assert kept == dataclasses.replace(known, **changes)  # type: ignore[arg-type]
+    assert made.sources == {**known.sources, **dict.fromkeys(["name", *figures], sources.POLICY_FILE)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "devices: 4, deviceGroups: [2, 4]",
+        "devices: 32, ultraserverNodes: [1]",
+        "devices: 33",
+        "ultraserverNodes: [1]",
+        "deviceGroups: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]",
+    ],
+)
+def test_figures_at_their_bounds_have_no_problem(fields: str) -> None:
+    assert entry(f", {fields}").name == "trn9.48xlarge"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -44,6 +145,17 @@ def test_the_types_of_all_files_are_added_and_other_kinds_are_ignored() -> None:
             HEAD + "  - {name: trn9.big, deviceGroups: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]}\n",
             "x.yaml:6: instance type trn9.big: deviceGroups has 13 sizes, but a device can publish 12.",
             id="too many groups",
+        ),
+        pytest.param(
+            HEAD + "  - {name: trn9.big, devices: 4, deviceGroups: [2, 4, 8]}\n",
+            "x.yaml:6: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
+            id="too large a group",
+        ),
+        pytest.param(
+            HEAD + "  - {name: trn9.big, devices: 12, deviceGroups: [2, 8]}\n",
+            "x.yaml:6: instance type trn9.big: deviceGroups has 8, which does not divide the 12 devices of a node: some"
+            " devices would be in no group.",
+            id="odd group",
         ),
         pytest.param(
             HEAD + "  - {name: trn9.big, devices: 33, ultraserverNodes: [1]}\n",

@@ -1,10 +1,10 @@
 """Explanations of verdicts."""
 
 import datetime as dt
-import time
 
 import pytest
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.judging.explain import explain
 from policies.judging.subjects import of_object
 from tests.policies.policy_files import POD, loaded, policy
@@ -88,4 +88,4 @@ STOP = "validations: [{expression: 'false', message: stop}]"
     ],
 )
 def test_explain_lists_verdicts_and_messages(texts: list[str], lines: list[str]) -> None:
-    assert list(explain(loaded(*texts), of_object(POD), NOW, time.monotonic)) == lines
+    assert list(explain(loaded(*texts), of_object(POD), NOW, frozen_clock)) == lines

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-import time
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubecel_tests.evaluating import value
+from kubecel_tests.evaluating import frozen_clock, value
 from policies.judging.evaluate import evaluate
 from policies.judging.export import NotExportableError, literal, to_vap
 from policies.judging.rules import ValidatingRule
@@ -63,7 +62,7 @@ params:
 
 
 def outcomes_of(*rules: ValidatingRule) -> list[tuple[str, list[str], tuple[str, ...]]]:
-    found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), time.monotonic)
+    found = evaluate(rules, of_object(POD), dt.datetime(2026, 6, 1, tzinfo=dt.UTC), frozen_clock)
     return [(each.outcome.value, [v.message for v in each.violations], each.errors) for each in found]
 
 

@@ -1,10 +1,10 @@
 """Policies and exceptions with a schedule."""
 
 import datetime as dt
-import time
 
 import pytest
 
+from kubecel_tests.evaluating import frozen_clock
 from policies.judging.evaluate import evaluate, unjudged
 from policies.judging.explain import explain
 from policies.judging.export import NotExportableError, to_vap
@@ -18,9 +18,7 @@ NOON = "{from: '12:00', to: '13:00', timeZone: Asia/Kolkata}"
 
 
 def outcome(spec: str, at: str) -> PolicyOutcome:
-    (verdict,) = evaluate(
-        loaded(policy(spec)).validating, of_object(POD), dt.datetime.fromisoformat(at), time.monotonic
-    )
+    (verdict,) = evaluate(loaded(policy(spec)).validating, of_object(POD), dt.datetime.fromisoformat(at), frozen_clock)
     return verdict.outcome
 
 
@@ -67,17 +65,17 @@ def test_an_exception_admits_in_its_windows_only() -> None:
 def test_a_request_that_could_not_be_evaluated_is_denied_only_in_the_windows() -> None:
     rules = loaded(policy(f"{STOP}\nschedule: [{NOON}]")).validating
     noon = dt.datetime(2026, 7, 1, 6, 30, tzinfo=dt.UTC)
-    assert [each.outcome for each in unjudged(rules, of_object(POD), "busy", noon, time.monotonic)] == [
+    assert [each.outcome for each in unjudged(rules, of_object(POD), "busy", noon, frozen_clock)] == [
         PolicyOutcome.DENY
     ]
-    assert unjudged(rules, of_object(POD), "busy", noon + dt.timedelta(hours=1), time.monotonic) == ()
+    assert unjudged(rules, of_object(POD), "busy", noon + dt.timedelta(hours=1), frozen_clock) == ()
 
 
 def test_explain_names_a_schedule_that_is_not_in_force() -> None:
     found = loaded(policy(f"{STOP}\nschedule: [{NOON}]"))
     now = dt.datetime(2026, 7, 1, 9, tzinfo=dt.UTC)
     assert "limits: does not match: its schedule is not in force at 2026-07-01T09:00+00:00" in list(
-        explain(found, of_object(POD), now, time.monotonic)
+        explain(found, of_object(POD), now, frozen_clock)
     )
 
 

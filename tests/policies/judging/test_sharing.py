@@ -1,13 +1,13 @@
 """Expressions that several policies have in common are compiled once, and evaluated once for each request."""
 
 import datetime as dt
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kubecel.budget import POLICY_LIMITS, Budget, Limits
+from kubecel_tests.evaluating import frozen_clock
 from policies.judging.evaluate import evaluate
 from policies.judging.subjects import of_object
 from policies.judging.verdicts import Verdict
@@ -26,7 +26,7 @@ validations: [{{expression: "variables.joined == 'x'", messageExpression: variab
 
 def judged_together(*specs: str, limits: Limits = POLICY_LIMITS) -> tuple[Verdict, ...]:
     found = loaded(*(policy(spec, name=f"p{at}") for at, spec in enumerate(specs)))
-    return evaluate(found.validating, of_object(POD), NOW, time.monotonic, limits)
+    return evaluate(found.validating, of_object(POD), NOW, frozen_clock, limits)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_equal_expressions_are_one_program_and_are_evaluated_once(evaluated: lis
     assert len({id(rule.conditions[0].program) for rule in found}) == 1
     assert len({id(rule.variables["joined"]) for rule in found}) == 1
     evaluated.clear()
-    verdicts = evaluate(found, of_object(POD), NOW, time.monotonic)
+    verdicts = evaluate(found, of_object(POD), NOW, frozen_clock)
     assert [each.violations[0].message for each in verdicts] == ["main"] * 3
     for source in (
         "object.metadata.name == 'train'",

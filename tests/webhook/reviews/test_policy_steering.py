@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import time
 from typing import Any
 
 import jsonpatch
@@ -13,6 +12,7 @@ from cluster.store import Store
 from conversion.asks.steering import NO_STEERING
 from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
+from kubecel_tests.evaluating import frozen_clock
 from policies.applying.steering import SteeringRefusedError, find_steering
 from policies.files.loader import load
 from policies.judging.evaluate import TakesLongError
@@ -40,14 +40,14 @@ def test_both_kinds_are_found_each_by_its_own_match() -> None:
             "labels": {"action": "Add", "items": {"team": "ml", "app": "y"}},
         },
     )
-    steering, errors = find_steering(found, of_object(pod(labels={"app": "x"})), time.monotonic)
+    steering, errors = find_steering(found, of_object(pod(labels={"app": "x"})), frozen_clock)
     assert errors == ()
     assert steering.policies == (("families", "conversionpolicy"), ("unconnected", "conversionpolicy"))
     assert (steering.families, steering.unconnected) == (("trn2",), True)
     assert (steering.hints.policy, steering.labels) == ("schedulinghintpolicy", (("team", "ml"),))
-    other, _ = find_steering(found, of_object(pod()), time.monotonic)
+    other, _ = find_steering(found, of_object(pod()), frozen_clock)
     assert (other.policy_names, other.hints.policy, other.labels) == (("conversionpolicy",), "", ())
-    assert find_steering(policies_of_kinds(), of_object(pod()), time.monotonic) == (NO_STEERING, ())
+    assert find_steering(policies_of_kinds(), of_object(pod()), frozen_clock) == (NO_STEERING, ())
 
 
 def in_order(*specs: dict[str, Any]) -> PolicySet:
@@ -121,7 +121,7 @@ FAILS = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none
 def test_each_setting_is_that_of_the_first_policy_that_has_it(
     specs: list[dict[str, Any]], expected: dict[str, str], values: dict[str, Any]
 ) -> None:
-    steering, errors = find_steering(in_order(*specs), of_object(pod()), time.monotonic)
+    steering, errors = find_steering(in_order(*specs), of_object(pod()), frozen_clock)
     assert errors == ()
     assert dict(steering.policies) == expected
     assert {name: getattr(steering, name) for name in values} == values
@@ -130,7 +130,7 @@ def test_each_setting_is_that_of_the_first_policy_that_has_it(
 def test_a_later_policy_that_fails_closed_refuses_a_pod_that_an_earlier_one_matches() -> None:
     later = {"match": FAILS, "failurePolicy": "Fail", "logicalNeuronCore": 1}
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed"):
-        find_steering(in_order({"families": ["trn2"]}, later), of_object(pod()), time.monotonic)
+        find_steering(in_order({"families": ["trn2"]}, later), of_object(pod()), frozen_clock)
 
 
 def test_an_annotation_overrides_the_lnc_of_a_policy_beside_a_locked_one() -> None:
@@ -149,7 +149,7 @@ def test_a_failure_names_its_policy() -> None:
         SchedulingHintPolicy={"match": conditions, "leaderWorkerSet": {"exclusiveTopology": "Off"}},
         ConversionPolicy={"match": conditions, "mode": "off"},
     )
-    steering, errors = find_steering(found, of_object(pod()), time.monotonic)
+    steering, errors = find_steering(found, of_object(pod()), frozen_clock)
     assert steering == NO_STEERING
     assert [str(error).partition(": ")[0] for error in errors] == ["conversionpolicy", "schedulinghintpolicy"]
 
@@ -158,7 +158,7 @@ def test_a_policy_that_fails_closed_denies_pods_and_ignores_templates() -> None:
     conditions = {"conditions": [{"name": "a", "expression": "object.metadata.labels.none == 'x'"}]}
     found = policies_of_kinds(ConversionPolicy={"match": conditions, "mode": "convert", "locked": True})
     with pytest.raises(SteeringRefusedError, match="match condition 'a' failed: no such key: 'labels'"):
-        find_steering(found, of_object(pod()), time.monotonic)
+        find_steering(found, of_object(pod()), frozen_clock)
     steer = PolicySteer(found, Store(), lambda: 0.0)
     with pytest.raises(SteeringRefusedError):
         steer(request(pod()))

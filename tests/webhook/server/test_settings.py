@@ -12,7 +12,7 @@ from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.steering import Mode
 from neuron.hardware.instances import DEFAULT_FAMILIES
 from policies.schema.followable import CORE, GROUPS
-from runtime.settings import SettingsError
+from runtime.settings import SettingsError, as_written, reference
 from webhook.server import settings
 from webhook.server.settings import WebhookSettings, load
 
@@ -315,7 +315,7 @@ def test_names_follow_from_the_field() -> None:
 
 
 def test_the_reference_has_every_setting() -> None:
-    rows = settings.reference().splitlines()[2:]
+    rows = reference(settings.declarations()).splitlines()[2:]
     assert len(rows) == len(msgspec.structs.fields(WebhookSettings))
     for setting, row in zip(settings.declarations(), rows, strict=True):
         cells = row.strip("| ").split(" | ")
@@ -327,10 +327,10 @@ def test_the_reference_has_every_setting() -> None:
 
 def test_settings_are_written_as_the_config_file_spells_them(tmp_path: Path) -> None:
     chosen = load({"standalone": True, "exclude_namespace": ("a",)}, {})
-    shown = chosen.as_written()
+    shown = as_written(chosen)
     assert (shown["tlsMinVersion"], shown["excludeNamespace"], shown["tlsDir"]) == ("1.3", ["a"], ".neuron-dra/tls")
     text = "".join(f"{field}: {value!r}\n" for field, value in shown.items() if value is not None)
-    assert load({"config": written(tmp_path, text)}, {}).as_written() == shown | {
+    assert as_written(load({"config": written(tmp_path, text)}, {})) == shown | {
         "config": str(tmp_path / "config.yaml")
     }
 

@@ -107,7 +107,7 @@ def write_certificates(directory: Path, hosts: Sequence[str], *, now: dt.datetim
 @pytest.mark.parametrize(
     ("days", "hosts", "why"),
     [
-        (-10, material.LOCAL_HOSTS, "it is expired on "),
+        (-10, material.LOCAL_HOSTS, "it expired on "),
         (10, material.LOCAL_HOSTS, "it is not valid before "),
         (0, ["another.example"], "it is for another.example, and the one in service, which stays, is for 127.0.0.1, "),
     ],

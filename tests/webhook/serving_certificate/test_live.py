@@ -141,4 +141,4 @@ def test_fault_and_accepted_by_match_real_clients(authority: Authority) -> None:
     assert not live.accepted_by(b"")
     assert live.fault(NOW) == ""
     assert live.fault(NOW + DAY).startswith("expired on ")
-    assert live.fault(NOW - DAY).startswith("not valid before ")
+    assert live.fault(NOW - DAY).startswith("is not valid before ")
