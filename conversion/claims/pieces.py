@@ -442,9 +442,8 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
         places += runs or (of_groups if first else 1)
         ways = max(ways, 1 if runs or option.ids else math.comb(group or devices, count))
         kind = attribute if number == 0 and first else kind
-    lead = share_of(identity)
     split = None
-    if serving.entry.line is not None and serving.layout.has_rest(lead):
+    if serving.entry.line is not None and serving.layout.has_rest(lead := share_of(identity)):
         split = _beside(serving.entry.line, serving.layout.size((lead, identity)), serving.entry.windows)
     yield Choice(count, places, ways, kind, split)
 

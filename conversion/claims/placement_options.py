@@ -143,7 +143,7 @@ def _grouped(
         if in_groups:
             options[first] = tuple(option_of(count, ids) for ids in groups)
         else:
-            if layout.has_rest(first) and layout.size(each.requests) == each.group:
+            if others and layout.has_rest(first) and layout.size(each.requests) == each.group:
                 # Of each group the first devices and the others: fewer ways to choose them.
                 options[first] = (Option(count, ids=tuple(device for ids in groups for device in ids[:count])),)
                 rest = tuple(device for ids in groups for device in ids[count:])

@@ -162,8 +162,8 @@ def plan_split(servings: Sequence[Serving], config: DeviceConfig) -> Plan | None
         for serving in servings
         if serving.entry.line is not None and config.divides
         for identity, choice in serving.arrangement.choices.items()
-        if untried(choice, [name for name, _ in choice.named], names.MAX_FIRST_AVAILABLE)
-        and (run := neighbours.split(serving.entry.line, serving.layout.counts[identity], serving.entry.windows))
+        if (run := neighbours.split(serving.entry.line, serving.layout.counts[identity], serving.entry.windows))
+        and untried(choice, [name for name, _ in choice.named], names.MAX_FIRST_AVAILABLE)
     }
     divided = [each for serving in servings if (each := _split(serving, sizes)) is not None] if sizes else []
     if len(divided) < len(servings) or len({each.layout.uses for each in divided}) > 1:

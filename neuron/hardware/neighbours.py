@@ -172,8 +172,9 @@ _BY_IDS: Final[Mapping[tuple[Line, int], tuple[str, str]]] = {
         "34567 89abc",
     ),
 }
-"""Alternatives of the first and of the second request, found by exhaustive search; the digits are device ids. What is
-before a bar is tied to the halves of the node, 0 to 7 and 8 to 15, by the attribute of windows of eight."""
+"""Alternatives of the first and of the second request, found by a search; a test tries all pairs. The digits are
+device ids. What is before a bar is tied to the halves of the node, 0 to 7 and 8 to 15, by the attribute of windows of
+eight."""
 
 
 @functools.lru_cache(maxsize=64)
