@@ -154,9 +154,10 @@ class _Question:
         ]
 
     def _needed(self) -> int:
-        """Whole devices that the pod needs; 0 if its requests differ by alternative, or are for shares or all."""
-        counts = [{part.count for part in request.alternatives} for request in self.claim.requests]
-        shares = any(part.capacity for request in self.claim.requests for part in request.alternatives)
+        """Whole devices that the pod needs here; 0 if alternatives for this node differ, or are for shares or all."""
+        requests = [_admitting(each, self.hardware.devices).alternatives for each in self.claim.requests]
+        counts = [{part.count for part in parts} for parts in requests]
+        shares = any(part.capacity for parts in requests for part in parts)
         if shares or any(len(each) != 1 or None in each for each in counts):
             return 0
         return sum(count for each in counts for count in each if count is not None)

@@ -91,6 +91,28 @@ def test_a_pod_that_waits_for_connected_devices_is_explained(
     assert "condition PodScheduled Unschedulable of the pod: '0/1 nodes are available" in diagnosis["evidence"]
 
 
+def test_a_free_run_that_the_claim_does_not_try_is_explained(
+    api: Api, namespace: str, fleet: Fleet, explain: Explain
+) -> None:
+    """Ten cores are five devices of the ring: 10 to 2 are free; a pod for chains, too, does not try them."""
+    fleet.add("inf2.48xlarge")
+    fleet.add("inf1.24xlarge", taints=[{"key": "closed", "effect": "NoSchedule"}])
+    held = spec(7)
+    selector = f'device.attributes["{CLASS}"].deviceId in [3, 4, 5, 6, 7, 8, 9]'
+    held["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": selector}}]
+    api.create(claim("holder", held), namespace)
+    api.create(claiming_pod("holder"), namespace)
+    bound(api, namespace, "holder")
+    found = explain.file(pod("five", container(neuroncore=10)))
+    assert "NEU219" in str(found)
+    api.create(claim("five", found["templates"][0]["spec"]["spec"]), namespace)
+    api.create(claiming_pod("five"), namespace)
+    wait_for_refusal(api, namespace, "five")
+    diagnosis = explain.pod("five")["diagnosis"]
+    assert diagnosis["case"] == "not-tried"
+    assert "free: devices 0-2, 10-11; not tried by the claim" in diagnosis["text"]
+
+
 def test_a_missing_template_and_a_quota_are_explained_with_the_controllers_message(
     api: Api, namespace: str, fleet: Fleet, explain: Explain
 ) -> None:

@@ -513,3 +513,21 @@ def test_of_one_kind_of_reason_the_nodes_with_the_most_free_devices_come_first()
     some = NodeVerdict("some", "t", block=Block.HELD, reason="3 of 16 devices free", free=3)
     tainted = NodeVerdict("tainted", "t", block=Block.NODE_TAINT, reason="taint")
     assert [group.nodes[0].node for group in grouped([*full, tainted, some])] == ["some", "full-0", "tainted"]
+
+
+def test_a_free_run_of_a_claim_that_names_devices_and_fewer_of_another_type() -> None:
+    cluster = EmulatedCluster()
+    cluster.node("a", "inf2.48xlarge")
+    cluster.claim("other", "a", range(3, 10), cores=2)
+    own = f'device.attributes["{names.DRIVER}"]'
+
+    def alternative(name: str, instance_type: str, ids: list[int]) -> Object:
+        text = f'{own}.instanceType == "{instance_type}" && {own}.deviceId in {ids}'
+        selectors = [{"cel": {"expression": text}}]
+        return {"name": name, "deviceClassName": names.DEVICE_CLASS, "count": len(ids), "selectors": selectors}
+
+    alternatives = [alternative(f"r{at}", "inf2.48xlarge", [*range(at, at + 5)]) for at in (0, 1, 7)]
+    alternatives.append(alternative("c", "inf1.24xlarge", [0, 1, 2]))
+    found, template = claiming({"devices": {"requests": [{"name": "n0", "firstAvailable": alternatives}]}})
+    verdict = verdicts(cluster, found, template)["a"]
+    assert (verdict.block, verdict.reason) == (Block.NOT_TRIED, "free: devices 0-2, 10-11; not tried by the claim")
