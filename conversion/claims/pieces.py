@@ -28,7 +28,7 @@ from conversion.claims.layout import share_of
 from conversion.claims.placement_options import Option
 from neuron import names
 from neuron.allocator import search_cost
-from neuron.allocator.search_cost import ANY, Beside, Choice
+from neuron.allocator.search_cost import ANY, Choice, PlacesLeft
 from neuron.hardware import neighbours
 from neuron.hardware.instances import InstanceType
 from neuron.hardware.windows import Line
@@ -448,7 +448,7 @@ def _choices(serving: Serving, identity: int, part: Part, number: int, order: Se
     yield Choice(count, places, ways, kind, split)
 
 
-def _beside(line: Line, size: int, published: bool) -> Beside | None:
+def _beside(line: Line, size: int, published: bool) -> PlacesLeft | None:
     """What the first request of a run in two leaves of the second; None if it has no device ids, or is no such run."""
     split = neighbours.split(line, size, published)
     if split is None or not all(split.first):

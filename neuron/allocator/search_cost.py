@@ -38,11 +38,11 @@ class Choice:
     places: int
     ways: int = 1
     kind: object = None
-    beside: "Beside | None" = None
+    beside: "PlacesLeft | None" = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Beside:
+class PlacesLeft:
     """What the first of two requests for one run leaves of the places of the second.
 
     Attributes:
@@ -62,7 +62,7 @@ Sets: TypeAlias = tuple[frozenset[int], ...]
 
 
 @functools.lru_cache(maxsize=256)
-def beside(first: Sets, second: Sets, runs: Sets) -> Beside:
+def beside(first: Sets, second: Sets, runs: Sets) -> PlacesLeft:
     """What the places of one request leave of those of the next one. `runs`: those that both have together."""
     left = tuple(tuple(len(each - taken) for each in second) for taken in first)
     # With one device more, the search is longer by a factor of the number of devices.
@@ -74,7 +74,7 @@ def beside(first: Sets, second: Sets, runs: Sets) -> Beside:
             if not any(map(free.issuperset, runs)):
                 longest = max(longest, (sum(length[each] for each in chosen), chosen))
     pairs = Counter(one | other for one in first for other in second if not one & other)
-    return Beside(left, longest[1], max((pairs[run] for run in runs), default=0))
+    return PlacesLeft(left, longest[1], max((pairs[run] for run in runs), default=0))
 
 
 @functools.cache
