@@ -215,6 +215,14 @@ def test_ports_of_the_webhook_are_values_and_its_service_keeps_its_own() -> None
     assert [(each["port"], each["targetPort"]) for each in ports] == [(443, "https"), (9090, "metrics")]
 
 
+@pytest.mark.parametrize("kind", ["OnDelete", "RollingUpdate"])
+def test_the_api_servers_rolling_update_can_be_left(kind: str) -> None:
+    """Helm removes a value that is null."""
+    objects = render({"kubeletPlugin": {"updateStrategy": {"type": kind, "rollingUpdate": None}}})
+    [driver] = [each for each in objects if each["kind"] == "DaemonSet"]
+    assert not driver["spec"]["updateStrategy"].get("rollingUpdate")
+
+
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
