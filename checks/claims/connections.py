@@ -330,7 +330,7 @@ class Connections:
             return any(
                 index.groups(mask, names.device_group_attribute(size), entry.name) >= count for size in entry.groups
             )
-        ids = {shape.fixed.get(DEVICE_ID) for shape in index.members(mask & index.of_type(entry.name))}
+        ids = index.ids(mask, entry.name)
         return any(ids == set(entry.line.window(count, start)) for start in entry.line.starts(count))
 
     def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:

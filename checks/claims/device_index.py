@@ -255,6 +255,11 @@ class DeviceIndex:
             for kind in (self.whole_nodes, ~self.whole_nodes)
         )
 
+    def ids(self, mask: int, instance_type: str) -> frozenset[int]:
+        """The device ids of a type's devices in a mask."""
+        shapes = self.members(mask & self.of_type(instance_type))
+        return frozenset(each for shape in shapes if isinstance(each := shape.fixed.get(DEVICE_ID), int))
+
     def _distinct(self, mask: int) -> int:
         """The number of devices of a node: shapes with one device id are the same device of different nodes."""
         return len({shape.fixed.get(DEVICE_ID, place) for place, shape in enumerate(self.members(mask))})

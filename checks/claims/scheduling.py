@@ -20,7 +20,6 @@ from neuron.api.claim_reader import value_text
 from neuron.api.claim_specs import ClaimSpec, Leaf
 from neuron.api.configs import covers
 from neuron.findings import Finding, short, warning
-from neuron.hardware.device_shapes import DEVICE_ID
 from neuron.hardware.instances import Catalogue, InstanceType
 
 _PART: Final = 3
@@ -148,8 +147,10 @@ def _is_short_run(leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceTyp
     requests = list(by_request.values())
     sets = []
     for request in requests[:2]:
-        ids = [_device_ids(leaf, index, entry) for leaf in request]
-        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, request, strict=True)):
+        # What the API server allows. More of them, which it refuses, take exponential time.
+        leaves = request[: names.MAX_FIRST_AVAILABLE]
+        ids = [index.ids(leaf.mask, entry.name) for leaf in leaves]
+        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, leaves, strict=True)):
             return False
         sets.append(tuple(ids))
     if len(sets) < 2 or any(leaf.devices.count > 1 for request in requests[2:] for leaf in request):
@@ -159,11 +160,6 @@ def _is_short_run(leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceTyp
     choices[1] = dataclasses.replace(choices[1], beside=beside(*sets, runs))
     choices += [Choice(1, 1, kind=ANY)] * len(requests[2:])
     return steps(choices, orders=entry.may_try_orders) <= MOST_STEPS
-
-
-def _device_ids(leaf: Leaf, index: DeviceIndex, entry: InstanceType) -> frozenset[int]:
-    shapes = index.members(leaf.mask & index.of_type(entry.name))
-    return frozenset(each for shape in shapes if isinstance(each := shape.fixed.get(DEVICE_ID), int))
 
 
 def _how(*, orders: bool) -> str:

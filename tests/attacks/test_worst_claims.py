@@ -8,10 +8,13 @@ from typing import Any, Final
 import pytest
 
 from checks.claims import configs
+from neuron.allocator import search_cost
 from neuron.hardware.instances import Catalogue
 from tests.attacks.worst_pods import MOST_CALLS, counted_calls
 from tests.support.clusters import first_step, request
 from tests.support.trainium import trainium
+from tests.support.validation import claim, devices, first_available, judge, world
+from tests.support.validation import request as device_request
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
 
@@ -121,3 +124,24 @@ def test_requests_for_equal_devices_are_compared_with_the_settings_once() -> Non
     """Each of 32 requests can be for a device of every type."""
     one, many = (Shape(((2,),) * requests, ((0, None),)) for requests in (1, 32))
     assert calls(many) < 12 * calls(one)
+
+
+def test_alternatives_that_the_api_server_refuses_cost_no_more_than_those_it_allows() -> None:
+    """Claims are read up to twice the API's limit. Sets of alternatives are searched, so each one more doubles that."""
+    own = 'device.attributes["neuron.aws.com"]'
+
+    def calls_with(alternatives: int) -> int:
+        def one(name: str, step: int) -> dict[str, Any]:
+            ids = [sorted((at * step + each) % 12 for each in range(5)) for at in range(alternatives)]
+            found = {
+                f"s{at}": devices(5, f'{own}.instanceType == "inf2.48xlarge"', f"{own}.deviceId in {each}")
+                for at, each in enumerate(ids)
+            }
+            return first_available(name, **found)
+
+        spec, where = claim(one("a", 1), one("b", 5), device_request("c", 1)), world()
+        judge(spec, where)  # what is remembered of the selectors does not count
+        search_cost.beside.cache_clear()
+        return counted_calls(lambda: judge(spec, where))
+
+    assert calls_with(16) < 4 * calls_with(8)
