@@ -8,7 +8,9 @@ A refused pod of a Deployment appears only in the events of its ReplicaSet, wher
 time shows the same text at once.
 """
 
+import bisect
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -570,8 +572,15 @@ def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterat
     if subject.entry is None or subject.entry.made is None:
         return
     read = {where for part in parts for inner, where in part.place.fields if inner}
-    found = [path_text(each.path) for each in find_pods(subject.data)]
-    left = [each for each in found if not any(f"{each}.".startswith(f"{at}.") or at.startswith(each) for at in read)]
+    # Users choose how many there are: no place is compared with every other.
+    ordered = sorted(read)
+
+    def is_read(place: str) -> bool:
+        below = bisect.bisect_left(ordered, place)
+        above = itertools.accumulate(place.split("."), "{}.{}".format)
+        return not read.isdisjoint(above) or (below < len(ordered) and ordered[below].startswith(place))
+
+    left = [place for each in find_pods(subject.data) if not is_read(place := path_text(each.path))]
     for pattern in _PATCHES if subject.group == _ARGO else ():
         for path, patch in values_at(subject.data, pattern):
             left += [path_text(path)] if any(each in str(patch) for each in names.LEGACY_RESOURCES) else []
