@@ -70,59 +70,61 @@ class ClientAuthority:
         Raises:
             StartupError: the file cannot be read or contains no certificate.
         """
-        self.tls = tls
         self.problem = ""
         self._path = path
-        self._fresh: Callable[[], ssl.SSLContext] = lambda: tls
-        self._trusted: frozenset[bytes] | None = None
+        self._fresh = fresh
         self._seen: tuple[int, int, int] | None = None
         try:
-            self._load()
+            pem, self._trusted = self._read()
+            self._trust(tls, pem)
         except OSError as error:
             raise StartupError(f"{_unusable(path, error)} Check --client-ca.") from error
-        self._fresh = fresh
 
     def follow(self) -> bool:
         """Load the file if it has changed. Returns whether new CAs are in force; an unusable file is logged once."""
         if self._stamp() == self._seen:
             return False
-        before = self._trusted or frozenset()
         try:
-            changed = self._load()
+            pem, trusted = self._read()
+            # A file that is only written again closes no connection.
+            if trusted != self._trusted:
+                self._trust(self._fresh(), pem)
         except OSError as error:
             self._seen = self._stamp()
             self.problem = _unusable(self._path, error)
             log.error("client CA not reloaded: those in force stay", extra={"reason": self.problem})  # noqa: TRY400
             return False
         self.problem = ""
-        if not changed:
+        if trusted == self._trusted:
             return False
-        trusted = self._trusted or frozenset()
-        extra = {"file": str(self._path), "certificates": len(trusted), "removed": len(before - trusted)}
+        extra = {"file": str(self._path), "certificates": len(trusted), "removed": len(self._trusted - trusted)}
+        self._trusted = trusted
         log.info("client CA reloaded", extra=extra)
         return True
 
-    def _load(self) -> bool:
-        """Whether the certificates differ. A file that is only written again closes no connection."""
+    def _read(self) -> tuple[str, frozenset[bytes]]:
+        """The file, and its CAs in DER.
+
+        Raises:
+            OSError: it cannot be read, or used. It was tried with a context of its own: a file that is valid only in
+                part must not be trusted in part.
+        """
         self._seen = self._stamp()
         pem = read_regular(self._path).decode("ascii", errors="ignore")
-        # A separate context first: a file that is valid only in part must not be trusted in part.
         alone = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             alone.load_verify_locations(cadata=pem)
         except ValueError as error:
             raise ssl.SSLError(str(error)) from error
-        trusted = frozenset(alone.get_ca_certs(binary_form=True))
-        if trusted == self._trusted:
-            return False
-        self.tls = self._fresh()
-        self.tls.verify_mode = ssl.CERT_OPTIONAL
+        return pem, frozenset(alone.get_ca_certs(binary_form=True))
+
+    def _trust(self, tls: ssl.SSLContext, pem: str) -> None:
+        self.tls = tls
+        tls.verify_mode = ssl.CERT_OPTIONAL
         # A resumed session would skip the verification by the new CAs.
-        self.tls.options |= ssl.OP_NO_TICKET
-        self.tls.num_tickets = 0
-        self.tls.load_verify_locations(cadata=pem)
-        self._trusted = trusted
-        return True
+        tls.options |= ssl.OP_NO_TICKET
+        tls.num_tickets = 0
+        tls.load_verify_locations(cadata=pem)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
