@@ -46,8 +46,8 @@ class ProbeResult:
 def probe_pod(name: str = "neuron-dra-probe") -> dict[str, object]:
     """A pod that requests one device and complies with the Pod Security Standard `restricted`. It is not stored.
 
-    It selects a node that nobody has: a pod that only dynamic pools of Karpenter can take is left as it is (NEU903),
-    and the question here is whether the webhook is called.
+    Its node selector selects no node. Else the webhook would leave it as it is (NEU903) on clusters where only dynamic
+    pools of Karpenter can take it, and the answer would not show whether the webhook is called.
     """
     security = {
         "runAsNonRoot": True,
