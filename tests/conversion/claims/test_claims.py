@@ -445,6 +445,12 @@ NO_WHOLE_NODE = (
             " devices.",
         ),
         (
+            # Also without rounding, 17 and 16 cores are more than 32.
+            [cores(17), cores(16)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
+            "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16. Spread the containers over"
+            " several pods, or request fewer devices.",
+        ),
+        (
             [cores(33)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
             "Instance type trn1.32xlarge gives one container at most 32 NeuronCores at logical NeuronCore 1,"
             " and 33 are requested. Request 32 or fewer.",
@@ -492,7 +498,7 @@ NO_WHOLE_NODE = (
     ],
     ids=[
         "devices-only", "devices-only-among-others", "whole-node-only",
-        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores", "pod-total", "requests", "lnc",
+        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores-in-all", "cores", "pod-total", "requests", "lnc",
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip
