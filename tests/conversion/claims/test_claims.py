@@ -439,7 +439,8 @@ NO_WHOLE_NODE = (
             " Please request a different number of devices. Nearest valid counts: 12 or 16.",
         ),
         (
-            [cores(2), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
+            [ask(1, CORE, Role.INIT), ask(1, CORE, Role.SIDECAR, 1), ask(1, CORE, Role.SIDECAR, 2)],
+            types("trn1.2xlarge"), DeviceConfig(), "NEU106",
             "the pod's containers need 2 Neuron devices in all, because the cores of each container are rounded up to"
             " whole devices, and trn1.2xlarge has 1. Spread the containers over several pods, or request fewer"
             " devices.",
