@@ -21,7 +21,7 @@ from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
-from kubeletplugin.discover.own_node import Labeller, NodeApi, OwnNode
+from kubeletplugin.discover.own_node import Labeller, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
@@ -131,7 +131,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         driver.holds.restore(restoring=True)
         gate = KubeletGate(clock, settings.registration_wait)
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
-        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
+        own = OwnNode(api, clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,

@@ -20,7 +20,7 @@ from kubeletplugin.checks.node_checks import ContainerLooks, NodeReader, node_in
 from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
-from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
@@ -56,9 +56,7 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
             node = NodeInfo(error=str(error))
         else:
             stack.push_async_callback(api.close)
-            own = OwnNode(
-                NodeApi(api, settings.node_name), clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts
-            )
+            own = OwnNode(api, clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts)
             try:
                 node = node_info(await own.read())
             except ApiServerError as error:
