@@ -643,8 +643,7 @@ def test_a_kubelet_that_hangs_keeps_every_claim(
     assert sweep(sweeper, 3) == [True] * 3
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     [hold] = driver.holds.claims.values()
-    assert hold.use is not None
-    assert not hold.use.known
+    assert hold.known is False
     assert hold.why.startswith("it is not known whether a pod uses it: the kubelet does not answer at ")
 
 
@@ -755,7 +754,7 @@ def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driv
     api.remove_claim(1)
     sweep(sweeper)
     [hold] = driver.holds.claims.values()
-    assert (hold.use, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
+    assert (hold.known, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
     api.add_claim(claim_object(1, *devices(1)))
     sweep(sweeper)
     assert driver.holds.claims == {}
@@ -905,7 +904,7 @@ def test_a_look_that_does_not_end_holds_the_device_until_there_is_an_answer(
     processes.found = UsageUnknownError("too slow")
     assert call(driver, "unprepare", 1) == ""
     [hold] = driver.holds.claims.values()
-    assert (hold.why, hold.use is not None and hold.use.known) == (
+    assert (hold.why, hold.known) == (
         "it is not known whether a pod uses it: too slow",
         False,
     )
