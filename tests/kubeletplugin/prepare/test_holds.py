@@ -15,14 +15,15 @@ from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import HoldReporter
-from kubeletplugin.ports import WAITS, JsonObject, KubeError
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
-from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker
+from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish import publisher
 from kubeletplugin.publish.offer import offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, prepared_claim, uid, until, working
 from tests.kubeletplugin.publish.test_publisher import publishing
 
@@ -35,7 +36,7 @@ def holding_claim(number: int, *indices: int, admin: bool = False) -> PreparedCl
 
 
 def hold(number: int, *indices: int, known: bool = True) -> dict[str, Hold]:
-    return {uid(number): Hold(holding_claim(number, *indices), ReleaseBlocker(known, "a pod uses it"))}
+    return {uid(number): Hold(holding_claim(number, *indices), known, "a pod uses it")}
 
 
 def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = True) -> dict[str, JsonObject]:
@@ -174,7 +175,7 @@ def test_an_event_that_cannot_be_written_is_written_later(
     async def scenario() -> None:
         async with reporting(api, clock, metrics) as holds:
             await until(lambda: "follow node" in api.calls)
-            api.fail = KubeError("down", 503)
+            api.fail = StatusError(503, "down")
             holds.take(hold(1, 4))
             await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
             consecutive = "neuron_dra_plugin_consecutive_errors"
@@ -194,7 +195,7 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
     before = dataclasses.replace(holding_claim(1, 3), uid=uid_before(uid(1)))
 
     async def scenario() -> None:
-        for kept in ({before.uid: Hold(before, ReleaseBlocker(True, "a pod uses it"))}, {}):
+        for kept in ({before.uid: Hold(before, True, "a pod uses it")}, {}):
             holds.take(kept)
             assert await reporter.report()
 
@@ -207,7 +208,7 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
 
 
 def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> None:
-    looks = Hold(holding_claim(2, 3, admin=True), ReleaseBlocker(True, "a pod uses it"))
+    looks = Hold(holding_claim(2, 3, admin=True), True, "a pod uses it")
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
 
@@ -240,7 +241,7 @@ def test_one_event_that_cannot_be_written_is_tried_again(
 
     async def report(event: Any) -> None:
         if f"claim-{failing} " in event["message"]:
-            raise KubeError("down", 503)
+            raise StatusError(503, "down")
         await really(event)
 
     async def scenario() -> None:
@@ -265,7 +266,7 @@ def test_one_event_that_cannot_be_written_is_tried_again(
     told = {number: (said[0], str(holding_claim(number, 0)), said[1], None) for number in (1, 2)}
     again = told[failing]
     assert sorted(fields, key=str) == sorted(
-        [*told.values(), ("the event cannot be written", None, None, "down"), again], key=str
+        [*told.values(), ("the event cannot be written", None, None, "HTTP 503, 'down'"), again], key=str
     )
 
 

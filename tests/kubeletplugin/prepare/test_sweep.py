@@ -14,13 +14,14 @@ from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.pb import podresources_v1_pb2 as pb
-from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
+from runtime.api_server import StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -267,7 +268,7 @@ def test_a_claim_that_is_prepared_again_between_two_sweeps_counts_as_missing_onc
 def test_no_claim_is_released_without_the_api_server(
     sweeper: Sweeper, node: Node, api: FakeApi, metrics: PluginMetrics
 ) -> None:
-    api.fail = KubeError("down")
+    api.fail = UnreachableError("down")
     assert sweep(sweeper, 2) == [False, False]
     assert len(node.spec_names()) == 2
     assert metrics.registry.get_sample_value("neuron_dra_plugin_background_errors_total", {"component": "sweep"}) == 2
@@ -318,7 +319,7 @@ def test_a_claim_whose_object_tells_nothing_is_restored_from_the_kubelet(
 
     async def claim(namespace: str, name: str) -> JsonObject | None:
         if name == "claim-2" and "unreadable" in second:
-            raise UnreadableObjectError("nested too deeply")
+            raise UnreadableAnswerError("nested too deeply")
         return await really(namespace, name)
 
     monkeypatch.setattr(api, "claim", claim)
@@ -544,7 +545,7 @@ def test_specs_that_cannot_be_compared_are_counted(
 
 
 def test_sweeps_are_frequent_until_every_claim_is_known(sweeper: Sweeper, api: FakeApi, clock: FakeClock) -> None:
-    api.fail = KubeError("down")
+    api.fail = UnreachableError("down")
 
     async def scenario() -> None:
         async with working(sweeper.run()):
@@ -564,7 +565,7 @@ class UnreadableFirst(FakeApi):
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         if name == "claim-1":
-            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read")
+            raise UnreadableAnswerError(f"{namespace}/{name} is stored and cannot be read")
         return await super().claim(namespace, name)
 
 
@@ -642,8 +643,7 @@ def test_a_kubelet_that_hangs_keeps_every_claim(
     assert sweep(sweeper, 3) == [True] * 3
     assert node.spec_names() == [spec_name(1), spec_name(2)]
     [hold] = driver.holds.claims.values()
-    assert hold.use is not None
-    assert not hold.use.known
+    assert hold.known is False
     assert hold.why.startswith("it is not known whether a pod uses it: the kubelet does not answer at ")
 
 
@@ -741,7 +741,7 @@ def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
 
 def test_every_device_is_held_until_a_first_sweep_has_succeeded(sweeper: Sweeper, driver: Driver, api: FakeApi) -> None:
     driver.holds.restore(restoring=True)
-    api.fail = KubeError("down", 503)
+    api.fail = StatusError(503, "down")
     assert sweep(sweeper) == [False]
     assert asyncio.run(sweeper.mend())
     assert driver.holds.restoring
@@ -754,7 +754,7 @@ def test_devices_are_held_from_the_first_sweep_on(sweeper: Sweeper, driver: Driv
     api.remove_claim(1)
     sweep(sweeper)
     [hold] = driver.holds.claims.values()
-    assert (hold.use, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
+    assert (hold.known, hold.why) == (None, "nothing is known to use it, and it is released at the next search")
     api.add_claim(claim_object(1, *devices(1)))
     sweep(sweeper)
     assert driver.holds.claims == {}
@@ -904,7 +904,7 @@ def test_a_look_that_does_not_end_holds_the_device_until_there_is_an_answer(
     processes.found = UsageUnknownError("too slow")
     assert call(driver, "unprepare", 1) == ""
     [hold] = driver.holds.claims.values()
-    assert (hold.why, hold.use is not None and hold.use.known) == (
+    assert (hold.why, hold.known) == (
         "it is not known whether a pod uses it: too slow",
         False,
     )
