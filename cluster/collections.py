@@ -17,9 +17,8 @@ from cluster.bounded_objects import KEPT, Key
 from cluster.kinds import claim_templates, namespaces
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.namespaces import project_namespace_record
+from cluster.kinds.namespaces import project_limit_range, project_namespace_record, project_quota
 from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.kinds.resource_slices import project_slice
 from cluster.look_ups import LookUps
 from cluster.reflector import Projection, Reflector

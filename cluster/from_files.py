@@ -8,9 +8,8 @@ from msgspec import structs
 
 from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.namespaces import project_namespace_record
+from cluster.kinds.namespaces import project_limit_range, project_namespace_record, project_quota
 from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.kinds.resource_slices import project_slice
 from cluster.store import (
     AUTOSCALER,

@@ -19,18 +19,15 @@ from msgspec import structs
 from cluster.bounded_objects import Key
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.kinds.device_classes import ClassFacts, DeviceClasses
-from cluster.kinds.namespaces import NamespaceRecord
-from cluster.kinds.node_pools import SupplyIndex
-from cluster.kinds.nodes import NodeKind, with_node, with_types
-from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
-from cluster.kinds.resource_slices import SliceFacts, TraitCounts, with_pool
+from cluster.kinds.namespaces import NamespaceQuotas, NamespaceRecord, QuotaFacts
+from cluster.kinds.nodes import NodeKind, SupplyIndex, with_node, with_types
+from cluster.kinds.resource_slices import Census, SliceFacts, TraitCounts, with_pool
 from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.fields import namespace_named
 from neuron.api.node_pools import Described
-from neuron.api.slice_shapes import Census
 from neuron.api.workloads import GroupClaim, group_of
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation

@@ -17,9 +17,9 @@ from conversion.asks.conversion_context import ConversionContext, ConversionOpti
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
+from conversion.findings.named_templates import KnownTemplates
 from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
-from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
