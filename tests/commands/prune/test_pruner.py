@@ -30,8 +30,6 @@ from tests.support.generated import (
     workload,
 )
 
-pytestmark = pytest.mark.anyio
-
 DAY = dt.timedelta(days=1)
 GRACE = dt.timedelta(minutes=4)
 FOUR, EIGHT, TWO = (template(count).name for count in (4, 8, 2))

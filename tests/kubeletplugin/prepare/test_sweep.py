@@ -459,16 +459,13 @@ def test_every_device_is_held_while_a_lost_state_cannot_be_restored_for_want_of_
     assert record.error.startswith(f"the kubelet's socket {bench.kubelet.socket} does not exist: ")  # type: ignore[attr-defined]
 
 
-def test_lost_specs_are_written_again_between_two_sweeps(bench: Bench) -> None:
+async def test_lost_specs_are_written_again_between_two_sweeps(bench: Bench) -> None:
     before = (bench.node.cdi_dir / spec_name(1)).read_bytes()
 
-    async def scenario() -> None:
-        async with working(bench.sweeper.run()):
-            await until(lambda: len(bench.clock.slept) >= 1)
-            (bench.node.cdi_dir / spec_name(1)).unlink()
-            await until(lambda: bench.sample("restored_specs_total") == 1)
-
-    asyncio.run(scenario())
+    async with working(bench.sweeper.run()):
+        await until(lambda: len(bench.clock.slept) >= 1)
+        (bench.node.cdi_dir / spec_name(1)).unlink()
+        await until(lambda: bench.sample("restored_specs_total") == 1)
     assert (bench.node.cdi_dir / spec_name(1)).read_bytes() == before
     assert set(bench.clock.slept) == {10.0}
 
@@ -488,18 +485,15 @@ def test_specs_that_cannot_be_compared_are_counted(bench: Bench, monkeypatch: py
     assert bench.sample("consecutive_errors", "specs") == 0
 
 
-def test_sweeps_are_frequent_until_every_claim_is_known(bench: Bench) -> None:
+async def test_sweeps_are_frequent_until_every_claim_is_known(bench: Bench) -> None:
     bench.api.fail = KubeError("down")
 
-    async def scenario() -> None:
-        async with working(bench.sweeper.run()):
-            await until(lambda: len(bench.clock.slept) >= 2)
-            bench.api.fail = None
-            before = len([call for call in bench.api.calls if call == "get ns/claim-1"])
-            await until(lambda: len([call for call in bench.api.calls if call == "get ns/claim-1"]) > before + 1)
-
     start = bench.clock.time
-    asyncio.run(scenario())
+    async with working(bench.sweeper.run()):
+        await until(lambda: len(bench.clock.slept) >= 2)
+        bench.api.fail = None
+        before = len([call for call in bench.api.calls if call == "get ns/claim-1"])
+        await until(lambda: len([call for call in bench.api.calls if call == "get ns/claim-1"]) > before + 1)
     assert bench.clock.slept[:2] == [10.0, 10.0]
     assert bench.clock.time >= start + 300
 

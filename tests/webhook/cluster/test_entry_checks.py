@@ -14,8 +14,6 @@ from tests.deploy.charts import EVERYTHING, find, render
 from tests.support.fake_api import FakeApi, answer
 from webhook.cluster.entry_checks import EntryChecks
 
-pytestmark = pytest.mark.anyio
-
 NAME = "neuron-dra"
 PLURALS = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingwebhookconfigurations"}
 RENDERED = render(EVERYTHING)

@@ -34,8 +34,6 @@ from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
 from webhook.cluster.templates import KubeTemplates
 
-pytestmark = pytest.mark.anyio
-
 QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "manifests"
 TEMPLATE = Template.make("1-device", {"spec": {"devices": {"requests": [{"name": "n0"}]}}})

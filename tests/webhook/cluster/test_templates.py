@@ -15,8 +15,6 @@ from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, r
 from tests.support.generated import opened
 from webhook.cluster.templates import Punctuality
 
-pytestmark = pytest.mark.anyio
-
 PLURAL = "resourceclaimtemplates"
 GROUP = "resource.k8s.io"
 UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
