@@ -7,11 +7,11 @@ The transport is `runtime.api_transport`; `runtime.watching` lists and watches. 
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError
+from kubeletplugin.ports import WAITS, JsonObject
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime.answers import identity
@@ -26,13 +26,12 @@ from runtime.api_server import (
     Collection,
     Resource,
     StatusError,
-    TooLongError,
+    UnreadableAnswerError,
     kubernetes_version,
     served_versions,
 )
 from runtime.api_transport import Connection, load_configuration
 from runtime.retries import REQUEST_TIMEOUT
-from runtime.text import cited
 from runtime.watching import Timing, Watching
 
 _SLICE: Final = "ResourceSlice"
@@ -58,7 +57,7 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
 class ApiStore:
     """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form.
 
-    All methods raise `KubeError`.
+    All methods raise `ApiServerError`.
     """
 
     def __init__(self, connection: Connection, node_name: str) -> None:
@@ -80,8 +79,8 @@ class ApiStore:
         """The claim; None if it does not exist."""
         try:
             return await self.call("GET", (await self._resource("resourceclaims")).path(namespace, name))
-        except KubeError as error:
-            if error.status == NOT_FOUND and error.reason == "NotFound":
+        except StatusError as error:
+            if error.code == NOT_FOUND and error.reason == "NotFound":
                 return None
             raise
 
@@ -114,15 +113,14 @@ class ApiStore:
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
             return await self.call("PATCH", path, query, body, APPLY)
-        except KubeError as error:
-            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
+        except StatusError as error:
+            if error.code in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
                 return None
             raise
 
     async def kubernetes(self) -> str:
         """The version of the API server, such as `v1.36.2`; empty if it does not say."""
-        with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
-            return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
+        return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
 
     # --- slices -------------------------------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class ApiStore:
         """The slices and the resourceVersion from which to watch."""
         collection = await self._slices()
         watching = self.watching(collection)
-        found = await self.list(watching, "ResourceSlices")
+        found = await self.list(watching)
         return [to_v1(body, collection.resource.version) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[tuple[str, JsonObject]]:
@@ -138,7 +136,7 @@ class ApiStore:
         collection = await self._slices()
         watching = self.watching(collection)
         watching.version = resource_version
-        async with contextlib.aclosing(self.events(watching, "ResourceSlices")) as events:
+        async with contextlib.aclosing(self.events(watching)) as events:
             async for kind, body in events:
                 yield kind, to_v1(body, collection.resource.version)
 
@@ -151,8 +149,8 @@ class ApiStore:
         slices = await self._resource("resourceslices")
         try:
             stored = await self.call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
-        except KubeError as error:
-            if error.retryable:
+        except ApiServerError as error:
+            if error.passing:
                 raise
             _log.warning("the API server refuses a dry run", extra={"error": str(error)})
             return False
@@ -173,8 +171,8 @@ class ApiStore:
         """Delete a slice if it exists."""
         try:
             await self.call("DELETE", (await self._resource("resourceslices")).path(name=name))
-        except KubeError as error:
-            if error.status != NOT_FOUND:
+        except StatusError as error:
+            if error.code != NOT_FOUND:
                 raise
 
     # --- transport ----------------------------------------------------------------------------------------
@@ -187,12 +185,11 @@ class ApiStore:
     async def _resource(self, plural: str) -> Resource:
         """A resource of Dynamic Resource Allocation in the best version that the cluster serves."""
         if self._version is None:
-            with _kube_errors(f"The versions of {RESOURCE_GROUP} cannot be read", RESOURCE_GROUP):
-                served = await served_versions(self._connection, REQUEST_TIMEOUT)
+            served = await served_versions(self._connection, REQUEST_TIMEOUT)
             self._version = next((version for version in VERSIONS if version in served), None)
             if self._version is None:
                 listed = ", ".join(sorted(served)) or "none"
-                raise KubeError(
+                raise ApiServerError(
                     f"The cluster serves no usable version of {RESOURCE_GROUP} (it serves {listed}): Dynamic Resource "
                     "Allocation needs Kubernetes 1.34, or 1.32 with its beta API enabled."
                 )
@@ -203,12 +200,10 @@ class ApiStore:
         timing = Timing(list_timeout=REQUEST_TIMEOUT, watch_timeout=WAITS.watch)
         return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
-    async def list(self, watching: Watching, kind: str) -> list[JsonObject]:
-        """The objects. Unreadable ones are left out. Raises KubeError.
+    async def list(self, watching: Watching) -> list[JsonObject]:
+        """The objects of a collection. Unreadable ones are left out. Raises ApiServerError.
 
-        Args:
-            watching: of the collection; a watch can begin where the list ends.
-            kind: of the objects, for messages.
+        A watch can begin where the list ends.
         """
         items: list[JsonObject] = []
 
@@ -217,22 +212,20 @@ class ApiStore:
                 items.append(item)
 
         try:
-            with _kube_errors(f"The list of {kind} cannot be read", f"The list of {kind}", watching):
-                await watching.list(take, items.clear)
-        except KubeError as error:
-            if error.status == NOT_FOUND:
+            await watching.list(take, items.clear)
+        except ApiServerError as error:
+            watching.failed(error)
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 self._version = None  # the cluster was upgraded or downgraded
             raise
         return items
 
-    async def events(self, watching: Watching, kind: str) -> AsyncGenerator[tuple[str, JsonObject], None]:
-        """Types and objects of a watch's events, until the server ends it. Raises KubeError.
+    async def events(self, watching: Watching) -> AsyncGenerator[tuple[str, JsonObject], None]:
+        """Types and objects of a watch's events, until the server ends it. Raises ApiServerError.
 
-        Args:
-            watching: of the collection. The next watch resumes where this one ends, unless that cannot work.
-            kind: of the objects, for messages.
+        The next watch resumes where this one ends, unless that cannot work.
         """
-        with _kube_errors(f"The watch on {kind} broke off", kind, watching):
+        try:
             async with contextlib.aclosing(watching.events()) as events:
                 async for change, raw in events:
                     body = _read(raw, watching.collection.resource.plural)
@@ -240,6 +233,9 @@ class ApiStore:
                         raise ApiAnswerError("an object cannot be read")
                     yield change, body
                     watching.version = (body.get("metadata") or {}).get("resourceVersion") or watching.version
+        except ApiServerError as error:
+            watching.failed(error)
+            raise
 
     async def call(
         self,
@@ -249,45 +245,21 @@ class ApiStore:
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
     ) -> JsonObject:
-        """The object that the API server answers. Raises KubeError."""
-        with _kube_errors(f"The API server did not answer {method} {path}", path):
-            content = await self._connection.request(
-                method, path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=content_type
-            )
+        """The object that the API server answers. Raises ApiServerError."""
+        content = await self._connection.request(
+            method, path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=content_type
+        )
         try:
             answer = json.loads(content)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise KubeError(f"The API server did not answer {method} {path}: {error}") from error
+            raise ApiAnswerError(f"the answer to {method} {path} is not JSON: {error}") from error
         except (RecursionError, ValueError) as error:
-            raise UnreadableObjectError(
+            raise UnreadableAnswerError(
                 f"{path} is stored and cannot be read: it is nested too deeply, or has a number that is too long"
             ) from error
         if not isinstance(answer, dict):
-            raise KubeError(f"The API server answered {method} {path} with something that is not an object.")
+            raise ApiAnswerError(f"the answer to {method} {path} is not a JSON object")
         return answer
-
-
-@contextlib.contextmanager
-def _kube_errors(failed: str, what: str, watching: Watching | None = None) -> Iterator[None]:
-    """Turns errors of the transport into `KubeError`.
-
-    Args:
-        failed: begins the messages of errors without a status.
-        what: the object or list that is asked for, for an answer that is too long.
-        watching: is told of the error.
-    """
-    try:
-        yield
-    except ApiServerError as error:
-        if watching is not None:
-            watching.failed(error)
-        if isinstance(error, StatusError):
-            said = cited(error.message or error.reason or "no reason given")
-            message = f"The API server answered {error.code}: {said}"
-            raise KubeError(message, error.code, error.reason, error.retry_after) from error
-        if isinstance(error, TooLongError):
-            raise UnreadableObjectError(f"{what} cannot be read: {error}") from error
-        raise KubeError(f"{failed}: {error}") from error
 
 
 def _read(raw: bytes, plural: str) -> JsonObject | None:

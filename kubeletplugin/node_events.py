@@ -17,11 +17,12 @@ from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.own_node import EVENT_NAMESPACE, NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, timestamp
+from kubeletplugin.ports import JsonObject, timestamp
 from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, KubeletGate, OtherDriver
 from kubeletplugin.settings import Guard
 from neuron import names
+from runtime.api_server import ApiServerError
 
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
 APPEARED: Final = "DevicePluginActive"
@@ -188,7 +189,7 @@ async def _written(node: OwnNode, said: Said, clock: Clock, metrics: PluginMetri
     try:
         state = node.state or await node.read()
         await node.store.report(node_event(state.facts, said, clock.now()))
-    except KubeError as error:
+    except ApiServerError as error:
         metrics.failed("events")
         _log.warning("the event cannot be written", extra={"error": str(error)})
         return False

@@ -24,13 +24,13 @@ from kubeletplugin.discover.own_node import NodeApi, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
 from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from runtime.api_server import ClusterUnavailableError
+from runtime.api_server import ApiServerError, ClusterUnavailableError
 from runtime.settings import as_written
 
 _MOST_FILES: Final = 4000
@@ -61,12 +61,12 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
             )
             try:
                 node = node_info(await own.read())
-            except KubeError as error:
+            except ApiServerError as error:
                 node = NodeInfo(error=str(error))
 
         async def read_claim(namespace: str, name: str) -> JsonObject | None:
             if api is None:
-                raise KubeError(node.error)
+                raise ApiServerError(node.error)
             return await api.claim(namespace, name)
 
         claims = functools.partial(_claims, settings.state)

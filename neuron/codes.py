@@ -377,8 +377,9 @@ CODES: Final = {
     "NEU225": FindingCode(
         "The logical NeuronCore that a container sets is not known",
         "`NEURON_LOGICAL_NC_CONFIG` or `NEURON_RT_VIRTUAL_CORE_SIZE` has its value from a ConfigMap, Secret or field, "
-        "or a value that the runtime does not know. If it is not known and the pod requests more cores than the type "
-        "has by default, the pod is left as it is.",
+        "or a value that the runtime does not know. If it is not known, or `envFrom` may set it, and the pod requests "
+        "more cores than the type has by default, but not more than it has with another value, the pod is left as it "
+        "is.",
         "container main takes NEURON_LOGICAL_NC_CONFIG from elsewhere: its value is not known here, and cores are "
         "counted with the default of the instance type. Write the value, or set the annotation "
         "neuron.aws.com/logical-neuron-core.",

@@ -20,12 +20,13 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.discover.processes import ContainerProcess, Processes
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.usage import NodeUsage, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
 from neuron.api.fields import mapping, mappings
 from neuron.findings import short
+from runtime.api_server import ApiServerError
 
 _Key = tuple[str, str, str]
 """UID of the claim, `namespace/name` of the pod, name of the container."""
@@ -74,7 +75,7 @@ class ContainerLooks:
             # Of several processes, one that names a claim: an earlier container of that name may still be ending.
             by_name = {(each.pod, each.name): each for each in sorted(seen, key=lambda each: bool(each.files))}
             without = await self._compare(open_, by_name, claims)
-        except (UsageUnknownError, OSError, TimeoutError, KubeError) as error:
+        except (UsageUnknownError, OSError, TimeoutError, ApiServerError) as error:
             return f"containers cannot be looked at: {error}"
         return (*without, *([self._last] if self._last is not None and not without else []))
 

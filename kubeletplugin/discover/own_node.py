@@ -22,11 +22,11 @@ from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.health import HealthMonitor, NodeFacts, node_facts
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
+from kubeletplugin.ports import WAITS, JsonObject, version_of
 from neuron import names
 from neuron.api.nodes import read_node
 from neuron.api.taints import Cordon, read_cordon
-from runtime.api_server import MERGE_PATCH, Collection
+from runtime.api_server import MERGE_PATCH, ApiServerError, Collection
 from runtime.watching import DELETED
 
 EVENT_NAMESPACE: Final = "default"
@@ -66,9 +66,9 @@ class NodeApi:
         been missed since the last call."""
         # A watch cannot begin at the Node's own resourceVersion, which may be too old.
         if not self._watching.version:
-            for body in await self._api.list(self._watching, "Nodes"):
+            for body in await self._api.list(self._watching):
                 yield body
-        async with contextlib.aclosing(self._api.events(self._watching, "Nodes")) as events:
+        async with contextlib.aclosing(self._api.events(self._watching)) as events:
             async for kind, body in events:
                 if kind != DELETED:
                     yield body
@@ -141,11 +141,11 @@ class OwnNode(Changing):
         self._version = 0
 
     async def read(self) -> NodeState:
-        """Read the Node now. Raises KubeError."""
+        """Read the Node now. Raises ApiServerError."""
         return self._take(await self.store.node())
 
     async def label(self, labels: Mapping[str, str | None]) -> None:
-        """Change labels. Raises KubeError."""
+        """Change labels. Raises ApiServerError."""
         self._take(await self.store.label(labels))
 
     async def run(self) -> None:
@@ -158,13 +158,13 @@ class OwnNode(Changing):
             self._take(body)
             self._metrics.worked("node")
 
-    async def _failed(self, error: KubeError) -> None:
+    async def _failed(self, error: ApiServerError) -> None:
         self._metrics.failed("node")
         _log.warning("the node cannot be watched", extra={"error": str(error)})
         # A role of an older version lets the driver get its Node and not watch it.
         try:
             await self.read()
-        except KubeError as unread:
+        except ApiServerError as unread:
             _log.warning("the node cannot be read", extra={"error": str(unread)})
 
     def _take(self, node: JsonObject) -> NodeState:
@@ -231,7 +231,7 @@ class Labeller:
                 wake.clear()
                 try:
                     written = await self._write()
-                except KubeError as error:
+                except ApiServerError as error:
                     self._metrics.failed("labels")
                     _log.warning("the node's labels cannot be written", extra={"error": str(error)})
                     written = True

@@ -124,7 +124,7 @@ def _device_node(index: int, dev_root: Path | None) -> dict[str, object]:
     if dev_root is None:
         # With numbers, the runtime looks for no node on the host: the driver has not the capability to create one.
         return node | {"type": "c", "major": _NULL[0], "minor": _NULL[1]}
-    return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": str(dev_root / f"neuron{index}")}
+    return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": f"{dev_root}/neuron{index}"}
 
 
 def _device_name(claim: PreparedClaim, device: PreparedDevice) -> str:

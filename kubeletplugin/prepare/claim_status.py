@@ -16,12 +16,13 @@ from typing import Final
 from kubeletplugin.changes import Clock, waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError, timestamp
+from kubeletplugin.ports import WAITS, JsonObject, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
+from runtime.api_server import ApiServerError, UnreadableAnswerError
 from runtime.retries import RETRY, Backoff, Once
 
 READY: Final = "Ready"
@@ -151,9 +152,9 @@ class ClaimStatusWriter:
     async def _attempt(self, claim: PreparedClaim | ClaimReference, write: Awaitable[None]) -> bool:
         try:
             await write
-        except KubeError as error:
+        except ApiServerError as error:
             self._failed(f"the status of ResourceClaim {claim.namespace}/{claim.name} cannot be written: {error}")
-            if error.retryable:
+            if error.passing:
                 return False
             self._not_before[claim.uid] = self._clock.monotonic() + WAITS.refused
             self._released.pop(claim.uid, None)
@@ -249,14 +250,14 @@ def _of_uid(body: JsonObject | None, uid: str) -> StoredClaim | None:
     """The claim that an object is, if it has that UID.
 
     Raises:
-        UnreadableObjectError: it is no claim that this driver can read.
+        UnreadableAnswerError: it is no claim that this driver can read.
     """
     if body is None:
         return None
     try:
         found = read_stored_claim(body)
     except WrongFormError as error:
-        raise UnreadableObjectError(f"it has another form than this driver knows: {error}") from error
+        raise UnreadableAnswerError(f"it has another form than this driver knows: {error}") from error
     return found if found.metadata.uid == uid else None
 
 

@@ -15,13 +15,14 @@ from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, ReleaseBlocker, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
+from runtime.api_server import ApiServerError
 from runtime.retries import Backoff
 
 _FIRST_LOOK: Final = 0.05
@@ -212,7 +213,7 @@ class Driver:
         try:
             with self._metrics.measured(operation):
                 result = await handle(claim)
-        except (AllocationError, PrepareError, KubeError, TimeoutError) as error:
+        except (AllocationError, PrepareError, ApiServerError, TimeoutError) as error:
             result = PrepareResult(error=str(error))
         except OSError as error:
             result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {_fix(error)}")
@@ -314,12 +315,12 @@ class Driver:
                     f"ResourceClaim {claim} cannot be read: the API server did not answer in "
                     "the time that a call of the kubelet has. The kubelet tries again by itself."
                 ) from error
-            except KubeError as error:
+            except ApiServerError as error:
                 left = deadline - self._clock.monotonic()
                 pause = backoff.failed()
                 if error.retry_after < left:
                     pause = max(pause, error.retry_after)
-                if not error.retryable or left <= pause:
+                if not error.passing or left <= pause:
                     raise PrepareError(
                         f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."
                     ) from error

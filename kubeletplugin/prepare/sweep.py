@@ -15,7 +15,7 @@ from typing import Final
 
 from kubeletplugin.changes import Clock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, undecided_device
 from kubeletplugin.prepare.driver import Driver
@@ -25,6 +25,7 @@ from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import Result, read_stored_claim
+from runtime.api_server import ApiServerError, UnreadableAnswerError
 
 _SPREAD: Final = (0.8, 1.2)
 """The shortest and the longest pause between two sweeps, in intervals."""
@@ -113,7 +114,7 @@ class Sweeper:
                 checkpoint = await self._complete()
             await self._check(checkpoint, release=release)
             self._driver.holds.restore(restoring=checkpoint.incomplete)
-        except (KubeError, UsageUnknownError, OSError, TimeoutError) as error:
+        except (ApiServerError, UsageUnknownError, OSError, TimeoutError) as error:
             self._metrics.failed("sweep")
             _log.warning("sweep failed", extra={"error": str(error)})
             return False
@@ -153,10 +154,10 @@ class Sweeper:
         return await self._driver.in_state(self._preparer.checkpoint)
 
     async def _object(self, namespace: str, name: str) -> JsonObject | None:
-        """A claim; None if it does not exist or cannot be read. Raises KubeError."""
+        """A claim; None if it does not exist or cannot be read. Raises ApiServerError."""
         try:
             return await self._node.objects.claim(namespace, name)
-        except UnreadableObjectError:
+        except UnreadableAnswerError:
             return None
 
     def _allocated_here(self, body: JsonObject) -> AllocatedClaim | None:
@@ -198,7 +199,7 @@ class Sweeper:
         try:
             body = await self._node.objects.claim(claim.namespace, claim.name)
             stored = read_stored_claim(body) if body is not None else None
-        except (UnreadableObjectError, *_ODD):
+        except (UnreadableAnswerError, *_ODD):
             return True  # a claim of that name exists
         if stored is None:
             return False

@@ -33,10 +33,11 @@ from kubeletplugin.pb import (
     health_v1_pb2,
     registration_v1_pb2,
 )
-from kubeletplugin.ports import WAITS, KubeError
+from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import Driver, NodeClaims
 from kubeletplugin.publish.offer import Served
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import UnreachableError
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -171,7 +172,7 @@ def test_claims_of_many_pods_at_once_are_all_answered(node: Node, api: FakeApi, 
 async def test_retries_end_before_the_kubelets_time_out(
     node: Node, api: FakeApi, clock: FakeClock, remaining: float | None, least: float, most: float
 ) -> None:
-    api.fail = KubeError("down")
+    api.fail = UnreachableError("down")
 
     async with world(node, api, clock) as at:
         answer = await at.dra("v1", PREPARE, 1, timeout=remaining)

@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import KubeError
+from runtime.api_server import StatusError, UnreachableError
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, node_object, until
 
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
@@ -120,7 +120,7 @@ async def test_a_driver_that_may_not_watch_reads_its_node(
 
 
 async def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:
-    api.fail = KubeError("busy", 429, "TooManyRequests", 7)
+    api.fail = StatusError(429, "busy", "TooManyRequests", retry_after=7)
 
     async with following(api, clock):
         await until(lambda: len(clock.slept) > 4)
@@ -130,7 +130,7 @@ async def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: Fake
 async def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api.fail = KubeError("away")
+    api.fail = UnreachableError("away")
 
     async with following(api, clock) as own:
         await until(lambda: len(clock.slept) > 3)

@@ -13,11 +13,11 @@ import pytest
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import (
     DRIVER,
     NODE,
@@ -381,7 +381,7 @@ async def test_one_claim_that_has_to_be_tried_again_is_not_forgotten_for_the_oth
 
     async def apply(namespace: str, name: str, *arguments: Any, **options: Any) -> Any:
         if name == f"claim-{failing}":
-            raise KubeError("down", 503)
+            raise StatusError(503, "down")
         return await really(namespace, name, *arguments, **options)
 
     monkeypatch.setattr(world.api, "apply_devices", apply)
@@ -473,7 +473,7 @@ async def test_status_is_written_again_after_the_api_server_was_unavailable(worl
         world.api.fail = None
         await world.prepare(1, *devices(0))
         await eventually(lambda: world.entries(1))
-        world.api.fail = KubeError("down", 503)
+        world.api.fail = StatusError(503, "down")
         await world.unprepare(1)
         await eventually(lambda: world.errors() >= 2)
         assert world.consecutive_errors() == world.errors()
@@ -487,12 +487,13 @@ async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.prepare(1, *devices(0))
-    world.api.fail = KubeError("resourceclaims/status is forbidden", 403, "Forbidden")
+    world.api.fail = StatusError(403, "resourceclaims/status is forbidden", "Forbidden")
     assert await world.writer.sync(), "nothing to repeat soon"
     assert await world.writer.sync()
     assert (world.errors(), world.consecutive_errors()) == (1, 1), "the pause after a refusal is no success"
-    said = caplog.records[-1].__dict__["error"]
-    assert said == "the status of ResourceClaim ns/claim-1 cannot be written: resourceclaims/status is forbidden"
+    assert caplog.records[-1].__dict__["error"] == (
+        "the status of ResourceClaim ns/claim-1 cannot be written: HTTP 403, 'resourceclaims/status is forbidden'"
+    )
     world.api.fail = None
     world.clock.time += 601
     await world.writer.sync()

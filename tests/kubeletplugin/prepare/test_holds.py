@@ -15,7 +15,7 @@ from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import HoldReporter
-from kubeletplugin.ports import WAITS, JsonObject, KubeError
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker
 from kubeletplugin.publish import publisher
@@ -23,6 +23,7 @@ from kubeletplugin.publish.offer import offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, prepared_claim, uid, until, working
 from tests.kubeletplugin.publish.test_publisher import publishing
 
@@ -161,7 +162,7 @@ async def test_an_event_that_cannot_be_written_is_written_later(
 ) -> None:
     async with reporting(api, clock, metrics) as holds:
         await until(lambda: "follow node" in api.calls)
-        api.fail = KubeError("down", 503)
+        api.fail = StatusError(503, "down")
         holds.take(hold(1, 4))
         await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
         consecutive = "neuron_dra_plugin_consecutive_errors"
@@ -221,7 +222,7 @@ async def test_one_event_that_cannot_be_written_is_tried_again(
 
     async def report(event: Any) -> None:
         if f"claim-{failing} " in event["message"]:
-            raise KubeError("down", 503)
+            raise StatusError(503, "down")
         await really(event)
 
     holds.take(both)
@@ -243,7 +244,7 @@ async def test_one_event_that_cannot_be_written_is_tried_again(
     told = {number: (said[0], str(holding_claim(number, 0)), said[1], None) for number in (1, 2)}
     again = told[failing]
     assert sorted(fields, key=str) == sorted(
-        [*told.values(), ("the event cannot be written", None, None, "down"), again], key=str
+        [*told.values(), ("the event cannot be written", None, None, "HTTP 503, 'down'"), again], key=str
     )
 
 

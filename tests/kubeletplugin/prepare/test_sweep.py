@@ -13,12 +13,13 @@ import pytest
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, NoProcessesError, UnreadableObjectError, UsageUnknownError
+from kubeletplugin.ports import JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, PodResources
+from runtime.api_server import StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -265,7 +266,7 @@ def test_a_claim_that_is_prepared_again_between_two_sweeps_counts_as_missing_onc
 
 
 def test_no_claim_is_released_without_the_api_server(bench: Bench) -> None:
-    bench.api.fail = KubeError("down")
+    bench.api.fail = UnreachableError("down")
     assert bench.sweep(2) == [False, False]
     assert len(bench.node.spec_names()) == 2
     assert bench.sample("background_errors_total", "sweep") == 2
@@ -307,7 +308,7 @@ def test_a_claim_whose_object_tells_nothing_is_restored_from_the_kubelet(
 
     async def claim(namespace: str, name: str) -> JsonObject | None:
         if name == "claim-2" and "unreadable" in second:
-            raise UnreadableObjectError("nested too deeply")
+            raise UnreadableAnswerError("nested too deeply")
         return await really(namespace, name)
 
     monkeypatch.setattr(bench.api, "claim", claim)
@@ -486,7 +487,7 @@ def test_specs_that_cannot_be_compared_are_counted(bench: Bench, monkeypatch: py
 
 
 async def test_sweeps_are_frequent_until_every_claim_is_known(bench: Bench) -> None:
-    bench.api.fail = KubeError("down")
+    bench.api.fail = UnreachableError("down")
 
     start = bench.clock.time
     async with working(bench.sweeper.run()):
@@ -503,7 +504,7 @@ def test_an_unreadable_claim_stays_and_does_not_keep_others(bench: Bench, monkey
 
     async def claim(namespace: str, name: str) -> JsonObject | None:
         if name == "claim-1":
-            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read")
+            raise UnreadableAnswerError(f"{namespace}/{name} is stored and cannot be read")
         return await really(namespace, name)
 
     monkeypatch.setattr(bench.api, "claim", claim)
@@ -648,7 +649,7 @@ def test_processes_that_use_devices_for_claims_that_exist_keep_no_other(
 
 def test_every_device_is_held_until_a_first_sweep_has_succeeded(bench: Bench) -> None:
     bench.holds.restore(restoring=True)
-    bench.api.fail = KubeError("down", 503)
+    bench.api.fail = StatusError(503, "down")
     assert bench.sweep() == [False]
     assert asyncio.run(bench.sweeper.mend())
     assert bench.holds.restoring

@@ -14,12 +14,13 @@ import pytest
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.usage import Holds
 from kubeletplugin.publish.offer import KubeletGate, Served
 from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
 from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import UnreachableError
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working
 
 GATE_SECONDS = 10.0
@@ -238,7 +239,7 @@ async def test_the_end_of_a_watch_is_no_error(node: Node, api: FakeApi, clock: F
 async def test_publishing_is_retried_while_the_api_server_is_unavailable(
     node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api.fail = KubeError("The API server did not answer")
+    api.fail = UnreachableError("away")
 
     async with publishing(node, api, clock) as at:
         await at.until(lambda: len(clock.slept) >= 8)
@@ -569,7 +570,7 @@ async def test_an_instance_ends_also_while_the_api_server_is_away(
 ) -> None:
     async with publishing(node, api, clock) as at:
         await at.until(lambda: bool(api.stored))
-    api.fail = KubeError("away")
+    api.fail = UnreachableError("away")
     await at.publisher.withdraw()
     assert "slices cannot be withdrawn; the kubelet deletes them" in caplog.messages
 
