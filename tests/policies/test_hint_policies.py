@@ -219,32 +219,16 @@ def test_a_case_with_expected_hints_passes(gets: str, pod: str) -> None:
     assert problems(case(gets, pod)) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            case("{labels: {team: other}}"),
-            'expected labels {"team": "other"}, came {"team": "ml"}.',
-            id="labels",
-        ),
-        pytest.param(
-            case("{priorityClassName: low}"),
-            'expected priorityClassName "low", came "urgent".',
-            id="priority",
-        ),
-        pytest.param(
-            case("{schedulerName: default-scheduler}"),
-            'expected schedulerName "default-scheduler", came "kueue".',
-            id="scheduler",
-        ),
-        pytest.param(
-            case("{required: []}"),
-            'expected required [], came [{"key": "pool", "operator": "In", "values": ["neuron"]}].',
-            id="affinity",
-        ),
-        pytest.param(case("{}", expect="NoMatch"), "expected NoMatch, came Match.", id="match"),
-    ],
-)
+FAILING: dict[str, str] = {
+    'expected labels {"team": "other"}, came {"team": "ml"}.': case("{labels: {team: other}}"),
+    'expected priorityClassName "low", came "urgent".': case("{priorityClassName: low}"),
+    'expected schedulerName "default-scheduler", came "kueue".': case("{schedulerName: default-scheduler}"),
+    'expected required [], came [{"key": "pool", "operator": "In", "values": ["neuron"]}].': case("{required: []}"),
+    "expected NoMatch, came Match.": case("{}", expect="NoMatch"),
+}
+
+
+@pytest.mark.parametrize(("message", "text"), FAILING.items(), ids=FAILING)
 def test_a_failing_case_refuses_the_set(text: str, message: str) -> None:
     (found,) = problems(text)
     assert found.endswith(f": test 'one' of lease: {message}")
