@@ -1,4 +1,4 @@
-"""Claims and the node's ResourceSlices as the API server stores them.
+"""Claims, and the driver's own Node and its ResourceSlices, as the API server stores them.
 
 The transport is `runtime.api_transport`; `runtime.watching` lists and watches. Objects stay plain JSON. All callers see
 `resource.k8s.io/v1`; for clusters that serve only beta versions, slices are translated here.
@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.resources import CORE_EVENTS, NODES
 from kubeletplugin.ports import WAITS, JsonObject
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
@@ -19,6 +20,7 @@ from runtime.api_server import (
     APPLY,
     CONFLICT,
     JSON,
+    MERGE_PATCH,
     NOT_FOUND,
     RESOURCE_GROUP,
     ApiAnswerError,
@@ -32,8 +34,10 @@ from runtime.api_server import (
 )
 from runtime.api_transport import Connection, load_configuration
 from runtime.retries import REQUEST_TIMEOUT
-from runtime.watching import Timing, Watching
+from runtime.watching import DELETED, Timing, Watching
 
+EVENT_NAMESPACE: Final = "default"
+"""Namespace of Events about Nodes, which have no namespace."""
 _SLICE: Final = "ResourceSlice"
 _PAGE: Final = 500
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
@@ -55,14 +59,16 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
 
 
 class ApiStore:
-    """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form.
+    """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form; and the Node.
 
-    All methods raise `ApiServerError`.
+    Of Nodes and slices, lists and watches see only its own, by field selectors. All methods raise `ApiServerError`.
     """
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
         self._node_name = node_name
+        self._node_path = NODES.path(name=node_name)
+        self._node_watching = self._watching(Collection(NODES, name=node_name), page_size=0)
         self._version: str | None = None
 
     def skew(self) -> float:
@@ -78,7 +84,7 @@ class ApiStore:
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """The claim; None if it does not exist."""
         try:
-            return await self.call("GET", (await self._resource("resourceclaims")).path(namespace, name))
+            return await self._call("GET", (await self._resource("resourceclaims")).path(namespace, name))
         except StatusError as error:
             if error.code == NOT_FOUND and error.reason == "NotFound":
                 return None
@@ -112,7 +118,7 @@ class ApiStore:
         # Forced: no other client manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
-            return await self.call("PATCH", path, query, body, APPLY)
+            return await self._call("PATCH", path, query, body, APPLY)
         except StatusError as error:
             if error.code in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
                 return None
@@ -122,21 +128,48 @@ class ApiStore:
         """The version of the API server, such as `v1.36.2`; empty if it does not say."""
         return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
 
+    # --- the Node -------------------------------------------------------------------------------------------
+
+    async def node(self) -> JsonObject:
+        """The Node object."""
+        return await self._call("GET", self._node_path)
+
+    async def follow(self) -> AsyncIterator[JsonObject]:
+        """The Node object after each change, until the server ends the watch; first the present one if changes may have
+        been missed since the last call."""
+        # A watch cannot begin at the Node's own resourceVersion, which may be too old.
+        if not self._node_watching.version:
+            for body in await self._list(self._node_watching):
+                yield body
+        async with contextlib.aclosing(self._events(self._node_watching)) as events:
+            async for kind, body in events:
+                if kind != DELETED:
+                    yield body
+
+    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
+        """Set labels, remove those with the value None; returns the Node as stored."""
+        patch = {"metadata": {"labels": dict(labels)}}
+        return await self._call("PATCH", self._node_path, body=patch, content_type=MERGE_PATCH)
+
+    async def report(self, event: Mapping[str, object]) -> None:
+        """Create an Event (`v1`) about the Node."""
+        await self._call("POST", CORE_EVENTS.path(EVENT_NAMESPACE), body=event)
+
     # --- slices -------------------------------------------------------------------------------------------
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """The slices and the resourceVersion from which to watch."""
         collection = await self._slices()
-        watching = self.watching(collection)
-        found = await self.list(watching)
+        watching = self._watching(collection)
+        found = await self._list(watching)
         return [to_v1(body, collection.resource.version) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[tuple[str, JsonObject]]:
         """Types and slices of the changes since a resourceVersion, until the server ends the watch."""
         collection = await self._slices()
-        watching = self.watching(collection)
+        watching = self._watching(collection)
         watching.version = resource_version
-        async with contextlib.aclosing(self.events(watching)) as events:
+        async with contextlib.aclosing(self._events(watching)) as events:
             async for kind, body in events:
                 yield kind, to_v1(body, collection.resource.version)
 
@@ -148,7 +181,7 @@ class ApiStore:
         body = {"kind": "ResourceSlice", "metadata": {"generateName": "neuron-dra-probe-"}, "spec": spec}
         slices = await self._resource("resourceslices")
         try:
-            stored = await self.call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
+            stored = await self._call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
         except ApiServerError as error:
             if error.passing:
                 raise
@@ -159,18 +192,18 @@ class ApiStore:
     async def create(self, body: Mapping[str, object]) -> JsonObject:
         """Create a slice; returns it as stored."""
         slices = await self._resource("resourceslices")
-        return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
+        return to_v1(await self._call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         """Replace a slice whose resourceVersion is `body`'s; returns it as stored."""
         slices = await self._resource("resourceslices")
         path = slices.path(name=body["metadata"]["name"])
-        return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)), slices.version)
+        return to_v1(await self._call("PUT", path, body=from_v1(body, slices.version)), slices.version)
 
     async def delete(self, name: str) -> None:
         """Delete a slice if it exists."""
         try:
-            await self.call("DELETE", (await self._resource("resourceslices")).path(name=name))
+            await self._call("DELETE", (await self._resource("resourceslices")).path(name=name))
         except StatusError as error:
             if error.code != NOT_FOUND:
                 raise
@@ -195,12 +228,12 @@ class ApiStore:
                 )
         return Resource(RESOURCE_GROUP, self._version, plural)
 
-    def watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
-        """Lists and watches of a collection, for `list` and `events`."""
+    def _watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
+        """Lists and watches of a collection, for `_list` and `_events`."""
         timing = Timing(list_timeout=REQUEST_TIMEOUT, watch_timeout=WAITS.watch)
         return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
-    async def list(self, watching: Watching) -> list[JsonObject]:
+    async def _list(self, watching: Watching) -> list[JsonObject]:
         """The objects of a collection. Unreadable ones are left out. Raises ApiServerError.
 
         A watch can begin where the list ends.
@@ -220,7 +253,7 @@ class ApiStore:
             raise
         return items
 
-    async def events(self, watching: Watching) -> AsyncGenerator[tuple[str, JsonObject], None]:
+    async def _events(self, watching: Watching) -> AsyncGenerator[tuple[str, JsonObject], None]:
         """Types and objects of a watch's events, until the server ends it. Raises ApiServerError.
 
         The next watch resumes where this one ends, unless that cannot work.
@@ -237,7 +270,7 @@ class ApiStore:
             watching.failed(error)
             raise
 
-    async def call(
+    async def _call(
         self,
         method: str,
         path: str,

@@ -16,12 +16,11 @@ from prometheus_client import Gauge
 from kubeletplugin import api_store
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
-from kubeletplugin.checks.readings import Roots
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
-from kubeletplugin.discover.own_node import Labeller, NodeApi, OwnNode
+from kubeletplugin.discover.own_node import Labeller, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
@@ -88,8 +87,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         StartupError: it cannot start.
     """
     catalogues = Catalogues(settings.policies)
-    catalogue = await asyncio.to_thread(catalogues.current)
-    settings = await asyncio.to_thread(_emulated, settings, catalogue)
+    settings = await asyncio.to_thread(emulated, settings, catalogues)
     clock, metrics = Clock(), PluginMetrics()
     paths = _socket_paths(settings)
 
@@ -131,7 +129,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         driver.holds.restore(restoring=True)
         gate = KubeletGate(clock, settings.registration_wait)
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
-        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
+        own = OwnNode(api, clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
@@ -150,9 +148,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics),
         ]
         looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes, settings.proc_root)
-        reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
-        fake = settings.emulate is not None
-        checks = NodeChecks(reader, monitor, driver.preparations, note, emulated=fake, clock=clock, metrics=metrics)
+        reader = NodeReader(settings, monitor, lambda: node_info(own.state), looks, processes)
+        checks = NodeChecks(reader, monitor, driver.preparations, note, clock=clock, metrics=metrics)
         parts.append(checks)
         states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
             (
@@ -210,21 +207,6 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await driver.finish_calls()
 
 
-def node_roots(settings: DriverSettings) -> tuple[DriverSettings, Roots]:
-    """Where checks find the node's files, for settings of the command line.
-
-    Raises:
-        StartupError: the files of an emulated node cannot be written.
-    """
-    settings = _emulated(settings, Catalogues(settings.policies).current())
-    return settings, _roots(settings)
-
-
-def _roots(settings: DriverSettings) -> Roots:
-    written = (settings.cdi_dir, settings.state)
-    return Roots(settings.sysfs_root, settings.dev_root, settings.logical_nc_file, written)
-
-
 def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | None, device: str) -> JsonObject:
     """The published attributes of a device; empty while the Node or its type is not known."""
     if own.state is None or instance is None:
@@ -254,15 +236,19 @@ async def _until_stopped(stop: asyncio.Event, *parts: _BackgroundPart) -> None:
         _log.info("stopping")
 
 
-def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
-    """DriverSettings that point to fake files, if a type is emulated."""
+def emulated(settings: DriverSettings, catalogues: Catalogues) -> DriverSettings:
+    """Settings that point to fake files, which are written, if a type is emulated; else the same ones.
+
+    Raises:
+        StartupError: the type is not known, or its files cannot be written.
+    """
     if settings.emulate is None:
         return settings
     root = settings.state / "emulated"
     try:
         emulate.write_tree(
             root,
-            emulate.emulated_type(settings.emulate, catalogue),
+            emulate.emulated_type(settings.emulate, catalogues.current()),
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
             server=settings.emulate_ultraserver,

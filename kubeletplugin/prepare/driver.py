@@ -19,7 +19,7 @@ from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknow
 from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
-from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, ReleaseBlocker, by_processes, unknown
+from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, by_processes, unknown
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.api_server import ApiServerError
@@ -144,14 +144,10 @@ class Driver:
         """Release the claims that have ended and that no process uses, and hold the others; whether none is left."""
         checkpoint = await self.in_state(self._preparer.checkpoint)
         ended = [claim for claim in checkpoint.claims.values() if claim.has_ended]
-        held: dict[str, Hold] = {}
-        if ended:
-            blockers = await self._blockers(ended, checkpoint.claims)
-            for claim in ended:
-                if (use := blockers[claim.uid]) is not None:
-                    held[claim.uid] = Hold(claim, use)
-                elif await self.in_state(functools.partial(self._preparer.release, claim)):
-                    _log.info("devices of an ended claim are free", extra={"claim": str(claim)})
+        held = await self._in_use(ended, checkpoint.claims) if ended else {}
+        for claim in ended:
+            if claim.uid not in held and await self.in_state(functools.partial(self._preparer.release, claim)):
+                _log.info("devices of an ended claim are free", extra={"claim": str(claim)})
         self.holds.take_ended(held)
         return not held
 
@@ -268,25 +264,25 @@ class Driver:
         prepared = claims.get(claim.uid)
         mine = [each for uid in (claim.uid, uid_before(claim.uid)) if (each := claims.get(uid)) is not None]
         others = {uid: each for uid, each in claims.items() if uid != claim.uid}
-        uses = (await self._blockers(mine, others, WAITS.unprepare)).values() if mine else ()
-        hold, asked = any(uses), prepared.asked if prepared is not None else None
+        uses = await self._in_use(mine, others, WAITS.unprepare) if mine else {}
+        hold, asked = bool(uses), prepared.asked if prepared is not None else None
         await self.in_state(lambda: self._preparer.unprepare(claim.uid, hold=hold, asked=asked))
         self.holds.forget(claim.uid)
         if hold:
             ended = (await self.in_state(self._preparer.checkpoint)).claims.get(uid_before(claim.uid))
-            use = next(use for use in uses if use is not None)
             if ended is not None:
-                self.holds.take({**self.holds.claims, ended.uid: Hold(ended, use)})
+                use = next(iter(uses.values()))
+                self.holds.take({**self.holds.claims, ended.uid: dataclasses.replace(use, claim=ended)})
         else:
             self.holds.forget(uid_before(claim.uid))
         if self.observer is not None:
             self.observer.unprepared(claim)
         return PrepareResult()
 
-    async def _blockers(
+    async def _in_use(
         self, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim], seconds: float | None = None
-    ) -> Mapping[str, ReleaseBlocker | None]:
-        """Whether processes use claims that the kubelet has unprepared, by UID.
+    ) -> Mapping[str, Hold]:
+        """Those of the claims, which the kubelet has unprepared, that processes use or may use, by UID.
 
         Args:
             seconds: the longest wait.
@@ -297,11 +293,12 @@ class Driver:
         except NoProcessesError:
             uses = ()  # the driver may not look: there is only the kubelet's word
         except UsageUnknownError as error:
-            return {claim.uid: unknown(error) for claim in claims}
+            return {claim.uid: unknown(claim, error) for claim in claims}
         except TimeoutError:
             why = UsageUnknownError("the look at the processes of the node takes too long")
-            return {claim.uid: unknown(why) for claim in claims}
-        return {claim.uid: by_processes(claim, uses, prepared) for claim in claims}
+            return {claim.uid: unknown(claim, why) for claim in claims}
+        found = (by_processes(claim, uses, prepared) for claim in claims)
+        return {hold.claim.uid: hold for hold in found if hold is not None}
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
         """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""

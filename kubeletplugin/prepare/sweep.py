@@ -177,11 +177,11 @@ class Sweeper:
         exist = await asyncio.gather(*map(self._exists, before))
         missing = {claim.uid: claim for claim, exists in zip(before, exist, strict=True) if not exists}
         uses = await in_use(self._usage, missing.values(), checkpoint.claims) if missing else {}
-        holds = {uid: Hold(claim, uses.get(uid)) for uid, claim in missing.items()}
+        holds = {uid: uses.get(uid, Hold(claim)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
                 # Read again: it may have been allocated and prepared while its use was looked for.
-                if holds[uid].use is None and not await self._exists(missing[uid]):
+                if holds[uid].known is None and not await self._exists(missing[uid]):
                     claim = missing.pop(uid)
                     del holds[uid]
                     # Not if it was prepared again while the API server was called, also by another instance.

@@ -12,7 +12,6 @@ from aiohttp import web
 
 from kubeletplugin import api_store
 from kubeletplugin.api_store import ApiStore, connect, from_v1, to_v1
-from kubeletplugin.discover.own_node import NodeApi
 from runtime import api_transport
 from runtime.api_server import (
     ApiAnswerError,
@@ -112,7 +111,7 @@ BETA = {
 def test_the_node_is_read_with_credentials(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = {"metadata": {"name": NODE}}
-    assert run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node()) == {"metadata": {"name": NODE}}
+    assert run_scenario(server, tmp_path, lambda api: api.node()) == {"metadata": {"name": NODE}}
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
@@ -285,7 +284,7 @@ def test_errors_quote_the_answer_of_the_server(tmp_path: Path, code: int, reason
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: status(code, reason, "because"))
     with pytest.raises(ApiServerError) as caught:
-        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: api.node())
     error = caught.value
     assert isinstance(error, StatusError)
     assert (str(error), error.code, error.reason) == (f"HTTP {code}, 'because'", code, reason)
@@ -296,7 +295,7 @@ def test_an_error_page_of_a_proxy_is_quoted(tmp_path: Path) -> None:
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(status=502, text="<h1>Bad Gateway</h1>\n"))
     with pytest.raises(ApiServerError, match=r"^HTTP 502, '<h1>Bad Gateway</h1>'$"):
-        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: api.node())
 
 
 @pytest.mark.parametrize(
@@ -311,7 +310,7 @@ def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str, said
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = answering(lambda: web.Response(text=text))
     with pytest.raises(ApiServerError) as caught:
-        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: api.node())
     assert said in str(caught.value)
 
 
@@ -327,7 +326,7 @@ async def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> Non
     api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
     try:
         with pytest.raises(ApiServerError) as caught:
-            await NodeApi(api, NODE).node()
+            await api.node()
         assert str(caught.value) == "cannot connect to http://127.0.0.1:1: Connection refused"
         assert caught.value.passing
     finally:
@@ -343,7 +342,7 @@ def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: py
     server = Server()
     server.answers[f"/api/v1/nodes/{NODE}"] = hang
     with pytest.raises(ApiServerError, match=r"^http://127\.0\.0\.1:\d+ did not answer in time$"):
-        run_scenario(server, tmp_path, lambda api: NodeApi(api, NODE).node())
+        run_scenario(server, tmp_path, lambda api: api.node())
 
 
 # --- watches --------------------------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ import pytest
 
 from kubeletplugin import cli
 from kubeletplugin.checks.node_checks import NodeChecks, NodeReader, event_text, note
-from kubeletplugin.checks.readings import NodeInfo, Roots
+from kubeletplugin.checks.readings import NodeInfo
 from kubeletplugin.checks.table import Grade, NodeFinding
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import node_checks
 from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.publisher import SliceNote
+from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.checks.test_containers import Host, host
-from tests.kubeletplugin.fakes import FakeClock, Node
+from tests.kubeletplugin.fakes import NODE, FakeClock, Node
 
 
 class NodeWorld:
@@ -31,12 +32,17 @@ class NodeWorld:
         self.monitor = HealthMonitor(self.node.discover, Catalogue, self.clock, 10.0)
         self.note = SliceNote()
         self.count = 0
-        roots = Roots(self.node.sysfs, self.node.dev, tmp_path / "lnc", (tmp_path,))
-        info = NodeInfo("containerd://2.1.4")
-        reader = NodeReader(roots, self.monitor, lambda: info, self.host.looks(), self.host.processes())
-        self.checks = NodeChecks(
-            reader, self.monitor, self._count, self.note, emulated=False, clock=self.clock, metrics=self.metrics
+        settings = DriverSettings(
+            node_name=NODE,
+            sysfs_root=self.node.sysfs,
+            dev_root=self.node.dev,
+            logical_nc_file=tmp_path / "lnc",
+            cdi_dir=tmp_path,
+            state_dir=tmp_path,
         )
+        info = NodeInfo("containerd://2.1.4")
+        reader = NodeReader(settings, self.monitor, lambda: info, self.host.looks(), self.host.processes())
+        self.checks = NodeChecks(reader, self.monitor, self._count, self.note, clock=self.clock, metrics=self.metrics)
 
     async def _count(self) -> int:
         return self.count

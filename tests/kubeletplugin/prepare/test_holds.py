@@ -17,7 +17,7 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import HoldReporter
 from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
-from kubeletplugin.prepare.usage import Hold, Holds, ReleaseBlocker
+from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish import publisher
 from kubeletplugin.publish.offer import offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
@@ -36,7 +36,7 @@ def holding_claim(number: int, *indices: int, admin: bool = False) -> PreparedCl
 
 
 def hold(number: int, *indices: int, known: bool = True) -> dict[str, Hold]:
-    return {uid(number): Hold(holding_claim(number, *indices), ReleaseBlocker(known, "a pod uses it"))}
+    return {uid(number): Hold(holding_claim(number, *indices), known, "a pod uses it")}
 
 
 def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = True) -> dict[str, JsonObject]:
@@ -179,7 +179,7 @@ async def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
     before = dataclasses.replace(holding_claim(1, 3), uid=uid_before(uid(1)))
 
-    for kept in ({before.uid: Hold(before, ReleaseBlocker(True, "a pod uses it"))}, {}):
+    for kept in ({before.uid: Hold(before, True, "a pod uses it")}, {}):
         holds.take(kept)
         assert await reporter.report()
     assert [each["message"] for each in api.reports] == [
@@ -192,7 +192,7 @@ async def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
 async def test_a_claim_is_reported_once_each_time_it_is_kept(
     api: FakeApi, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
-    looks = Hold(holding_claim(2, 3, admin=True), ReleaseBlocker(True, "a pod uses it"))
+    looks = Hold(holding_claim(2, 3, admin=True), True, "a pod uses it")
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
 

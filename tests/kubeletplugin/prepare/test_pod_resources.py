@@ -113,7 +113,7 @@ def test_a_claim_is_in_use_if_kubelet_or_processes_say_it(
     look = PreparedDevice("look", NODE, "neuron-device-7", (7,), admin_access=True)
     claim = dataclasses.replace(CLAIM, devices=(*CLAIM.devices, look))
     found = asyncio.run(in_use(usage(kubelet_says, FakeProcesses(processes)), [claim], {uid(1): claim}))
-    assert {key: each.text for key, each in found.items()} == ({uid(1): why} if why else {})
+    assert {key: each.why for key, each in found.items()} == ({uid(1): why} if why else {})
     assert all(each.known is not why.startswith(UNKNOWN) for each in found.values())
 
 
