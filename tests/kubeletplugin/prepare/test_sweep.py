@@ -17,7 +17,7 @@ from kubeletplugin.pb import podresources_v1_pb2 as pb
 from kubeletplugin.ports import JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.driver import ClaimReference, Driver
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
@@ -74,19 +74,20 @@ def processes() -> FakeProcesses:
 
 
 @pytest.fixture
-def claims(
-    preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, processes: FakeProcesses
-) -> Iterator[NodeClaims]:
+def driver(
+    preparer: Preparer,
+    node: Node,
+    api: FakeApi,
+    kubelet: KubeletServer,
+    processes: FakeProcesses,
+    clock: FakeClock,
+    metrics: PluginMetrics,
+) -> Iterator[Driver]:
     usage = NodeUsage(PodResources(kubelet.socket, 0.2), processes)
-    yield NodeClaims(preparer, api, node.view, NODE, usage)
-    usage.close()
-
-
-@pytest.fixture
-def driver(claims: NodeClaims, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
-    driver = Driver(claims, clock=clock, metrics=metrics)
+    driver = Driver(preparer, api, node.view, NODE, usage, clock=clock, metrics=metrics)
     yield driver
     driver.close()
+    usage.close()
 
 
 @pytest.fixture
@@ -570,17 +571,11 @@ class UnreadableFirst(FakeApi):
 
 
 def test_an_unreadable_claim_stays_and_does_not_keep_others(
-    driver: Driver,
-    preparer: Preparer,
-    node: Node,
-    clock: FakeClock,
-    metrics: PluginMetrics,
-    kubelet: KubeletServer,
+    driver: Driver, node: Node, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(1, *devices(1)))
-    claims = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
-    driver.node = claims
+    driver.objects = api
     sweeper = Sweeper(driver, 300.0, clock=clock, metrics=metrics, jitter=middle)
     assert sweep(sweeper, 2) == [True, True]
     assert node.spec_names() == [spec_name(1)]
@@ -821,11 +816,7 @@ def test_a_sweep_that_failed_is_repeated_soon(
     assert begun[:3] == [0, 10, 310]
 
 
-def test_nodes_that_start_together_do_not_sweep_together(
-    driver: Driver, preparer: Preparer, node: Node, api: FakeApi, kubelet: KubeletServer, metrics: PluginMetrics
-) -> None:
-    driver.node = NodeClaims(preparer, api, node.view, NODE, NodeUsage(PodResources(kubelet.socket), FakeProcesses()))
-
+def test_nodes_that_start_together_do_not_sweep_together(driver: Driver, metrics: PluginMetrics) -> None:
     def second_sweep(seed: int) -> float:
         clock, begun = FakeClock(), []
         jitter = random.Random(seed).uniform  # noqa: S311 - a test
