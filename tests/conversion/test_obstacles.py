@@ -281,30 +281,20 @@ def test_pools_that_are_not_known_are_said() -> None:
 
 
 UNMET: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a label": (
-        {"nodeSelector": {"workload": "head"}},
-        "spec.nodeSelector[workload]",
-        "nodeSelector workload=head",
-    ),
-    "a value": (
+    "nodeSelector workload=head": ({"nodeSelector": {"workload": "head"}}, "spec.nodeSelector[workload]"),
+    "nodeSelector team/accelerator=gpu": (
         {"nodeSelector": {"team/accelerator": "gpu"}},
         "spec.nodeSelector[team/accelerator]",
-        "nodeSelector team/accelerator=gpu",
     ),
-    "affinity": (
+    "node affinity workload In head, tail": (
         affine([within("workload", "head", "tail")]),
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
-        "node affinity workload In head, tail",
     ),
-    "labels of two nodes": (
-        {"nodeSelector": {"team/accelerator": "neuron", "a": "b"}},
-        "spec",
-        "the node selection of the pod",
-    ),
+    "the node selection of the pod": ({"nodeSelector": {"team/accelerator": "neuron", "a": "b"}}, "spec"),
 }
 
 
-@pytest.mark.parametrize(("spec", "path", "what"), UNMET.values(), ids=UNMET)
+@pytest.mark.parametrize(("what", "spec", "path"), [(what, *row) for what, row in UNMET.items()], ids=UNMET)
 def test_a_selection_that_nothing_meets_is_said(spec: dict[str, Any], path: str, what: str) -> None:
     decision = decide(spec, supplied_cluster(pool(), static("trn1.32xlarge", a="b")))
     [finding] = [each for each in decision.warnings if each.code == "NEU228"]
