@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from neuron import names
-from neuron.api.environment import LNC_VARIABLES
 from neuron.hardware import pci_addresses
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
@@ -344,12 +343,14 @@ def read_logical_nc(path: Path) -> LogicalNcFile:
         return LogicalNcFile(path, None, f"it cannot be read: {error.strerror}")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     found = [
-        match for line in lines if (match := _LOGICAL_NC_LINE.fullmatch(line)) is not None and match[1] in LNC_VARIABLES
+        match
+        for line in lines
+        if (match := _LOGICAL_NC_LINE.fullmatch(line)) is not None and match[1] in names.LNC_VARIABLES
     ]
     sizes = {int(match[2]) for match in found}
     if len(sizes) == 1:
         return LogicalNcFile(path, sizes.pop())
-    why = "sets different values" if sizes else f"has no line {LNC_VARIABLES[0]}=<number>"
+    why = "sets different values" if sizes else f"has no line {names.LNC_VARIABLES[0]}=<number>"
     return LogicalNcFile(path, None, f"it {why}: {' '.join(text.split())[:80]!r}")
 
 
