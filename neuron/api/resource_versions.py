@@ -18,7 +18,7 @@ _OLDEST: Final = "v1beta1"
 """The version without `exactly`, with `basic`."""
 
 
-class _Entries(NamedTuple):
+class _NestedFields(NamedTuple):
     """A list whose entries have their fields in a member of their own, in some versions.
 
     Attributes:
@@ -34,9 +34,9 @@ class _Entries(NamedTuple):
     in_oldest: bool = False
 
 
-_REQUESTS: Final = _Entries(("spec", "devices"), "requests", "exactly", ("name", "firstAvailable"))
-_DEVICES: Final = _Entries(("spec",), "devices", "basic", ("name",), in_oldest=True)
-_KINDS: Final[Mapping[str, _Entries | None]] = {
+_REQUESTS: Final = _NestedFields(("spec", "devices"), "requests", "exactly", ("name", "firstAvailable"))
+_DEVICES: Final = _NestedFields(("spec",), "devices", "basic", ("name",), in_oldest=True)
+_KINDS: Final[Mapping[str, _NestedFields | None]] = {
     "ResourceClaim": _REQUESTS,
     "ResourceClaimTemplate": _REQUESTS._replace(path=("spec", "spec", "devices")),
     "DeviceClass": None,
@@ -77,7 +77,7 @@ def nested_request(request: Mapping[str, object]) -> Mapping[str, object]:
     return _nested(_REQUESTS, request)
 
 
-def _nested(entries: _Entries, entry: Mapping[str, object]) -> Mapping[str, object]:
+def _nested(entries: _NestedFields, entry: Mapping[str, object]) -> Mapping[str, object]:
     """An entry with its fields in the member; the order of members is kept.
 
     `exactly` does not exist in `v1beta1`: there the API server drops it. It stays if a request has nothing else.
@@ -95,7 +95,7 @@ def _nested(entries: _Entries, entry: Mapping[str, object]) -> Mapping[str, obje
     return made if moved else {**made, member: moved}
 
 
-def _flat(entries: _Entries, entry: Mapping[str, object]) -> Mapping[str, object]:
+def _flat(entries: _NestedFields, entry: Mapping[str, object]) -> Mapping[str, object]:
     own, member = entries.own, entries.member
     inner = entry.get(member)
     if not isinstance(inner, dict):
@@ -106,7 +106,7 @@ def _flat(entries: _Entries, entry: Mapping[str, object]) -> Mapping[str, object
 
 def _changed(
     data: Mapping[str, object],
-    entries: _Entries,
+    entries: _NestedFields,
     path: tuple[str, ...],
     change: Callable[[Mapping[str, object]], Mapping[str, object]],
 ) -> dict[str, object]:
