@@ -298,11 +298,11 @@ async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
 
 
 def _printed(output: str, found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map import document, page, text
+    from commands.map import page, text
 
     match output:
         case "json":
-            return document.as_json(found, seen)
+            return text.as_json(found, seen)
         case "svg":
             return page.as_svg(found)
         case "html":

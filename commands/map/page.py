@@ -9,10 +9,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 
-from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
+from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap, summarise
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map import drawing
-from commands.map.document import summarise, type_summary
 from commands.map.drawing import (
     DRAWING,
     MANY,
@@ -29,7 +28,7 @@ from commands.map.drawing import (
     ranges,
     users,
 )
-from commands.map.text import in_order, note, ultraserver
+from commands.map.text import in_order, note, type_summary, ultraserver
 from commands.present.html import embedded, escaped, source_of
 from runtime.console import printable
 
