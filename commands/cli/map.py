@@ -80,15 +80,13 @@ class Filter:
             and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
             and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
             and (not self.free or self._takes(node))
-            and (not self.attention or _needs_attention(node))
+            and (
+                not self.attention or not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
+            )
         )
 
     def _takes(self, node: "NodeMap") -> bool:
         return node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free
-
-
-def _needs_attention(node: "NodeMap") -> bool:
-    return not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
 
 
 def apply(chosen: Filter, found: "DeviceMap") -> "DeviceMap":

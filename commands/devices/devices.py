@@ -31,7 +31,6 @@ class HeldDevice:
         pods: names of the pods that have reserved the claim, sorted; also those that share it as pods of a PodGroup.
         request: of the claim, `req` or `req/sub`.
         cores: physical cores that it consumes of a shared device; None for a device that is not shared.
-        admin: adminAccess: the claim looks at the device, and the device stays free.
         whole_node: the claim has the device that stands for the whole node.
         groups: names of the PodGroups that have reserved it for their pods, sorted.
     """
@@ -42,7 +41,6 @@ class HeldDevice:
     pods: tuple[str, ...]
     request: str
     cores: int | None = None
-    admin: bool = False
     whole_node: bool = False
     groups: tuple[str, ...] = ()
 
@@ -74,7 +72,7 @@ class Device:
     Attributes:
         index: `deviceId`, or its position if it publishes none.
         holders: claims that hold it, or cores of it, or the whole node.
-        lookers: claims with adminAccess to it.
+        lookers: claims with adminAccess to it: they look at it, and it stays free.
         cores: physical cores; None if unknown.
         shared: whether several claims can share it.
         published: as in the ResourceSlice; None for a device that is only part of a published whole node.

@@ -413,9 +413,7 @@ def _body(claim: StoredClaim) -> Object:
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:
-    if not isinstance(seen, Unseen):
-        return []
-    return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]
+    return [seen.told(consequence)] if isinstance(seen, Unseen) else []
 
 
 def store_of(
