@@ -12,7 +12,7 @@ from typing import Final
 import click
 import orjson
 
-from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.streams import output_option, say, write
 from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
 from commands.prune.reads import Generated, Key, User
@@ -40,7 +40,6 @@ def duration(text: str) -> dt.timedelta:
     return dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
-_NAMESPACE: Final = click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
 _ALL: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces. This is the default.")
 
 
@@ -63,7 +62,7 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError(f"--namespace {namespace} and --all-namespaces cannot be combined: use one of them.")
         command(*args, scope=Scope(cluster, namespace or ""), **options)
 
-    return cluster_options(_NAMESPACE(_ALL(with_scope)))
+    return cluster_options(namespace_option("Only this namespace.")(_ALL(with_scope)))
 
 
 _OUTPUT: Final = output_option()
