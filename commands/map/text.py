@@ -1,4 +1,4 @@
-"""The device map as JSON, and for a terminal: a summary, then drawings, a line for each node, or counts of very many."""
+"""The device map as JSON, and for a terminal: a summary, then drawings, a line a node, or counts of very many."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
