@@ -1,6 +1,7 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -11,11 +12,11 @@ from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
-from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer
+from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import load_block, node_block, place
-from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
+from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
@@ -63,9 +64,12 @@ class Explainer:
         self._previewer = Previewer(self._view, chosen, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
-        self._selects = Selects()
         claims = items(live.snapshot.claims) if live else ()
         self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
+
+    @functools.cached_property
+    def _selects(self) -> Selects:
+        return Selects()
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""

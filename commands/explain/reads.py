@@ -6,7 +6,7 @@ What cannot be read becomes a note, and the rest is explained.
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,13 +25,9 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     VERTICAL_POD_AUTOSCALERS,
 )
-from cluster.store import KINDS as STORED_KINDS
-from cluster.store import StoredKind
 from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
-from commands.cluster.store import Kept, fill
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.explain.explanation import event_order, gates_of
-from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.objects.kinds import KINDS
@@ -414,36 +410,6 @@ def _body(claim: StoredClaim) -> Object:
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:
     return [seen.told(consequence)] if isinstance(seen, Unseen) else []
-
-
-def store_of(
-    found: Sequence[Manifest],
-    seen: Mapping[StoredKind[Any], Kept[Any]] | None = None,
-    *,
-    listed: Iterable[tuple[str, str]] = (),
-    kubernetes: str = "",
-    unknown_pools: str = "",
-) -> FileStore:
-    """Make a store.
-
-    Args:
-        found: objects; of two with one name, the later one counts. They count before `seen`.
-        seen: what was read of kinds (`commands.devices.snapshot.stored`).
-        listed: kinds and namespaces of which `found` has all objects.
-        kubernetes: version of the cluster's API server; empty: not known.
-        unknown_pools: why the pools of the cluster are not known; empty if they are.
-    """
-    store = FileStore()
-    if seen is not None:
-        fill(store, seen)
-    for each in found:
-        store.take(each)
-    for name, namespace in listed:
-        if name in STORED_KINDS:
-            store.complete(STORED_KINDS[name], namespace)
-    store.set_kubernetes_version(kubernetes)
-    store.unlisted_pools(lambda: unknown_pools)
-    return store
 
 
 def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
