@@ -23,7 +23,7 @@ from neuron.api.claim_specs import (
 )
 from neuron.api.fields import mappings
 from neuron.api.taints import TolerationSpec
-from neuron.findings import Finding, Findings, did_you_mean, quoted, short
+from neuron.findings import Finding, Findings, Suggestions, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
 VERSIONS: Final = tuple(_FIELDS_UNDER)
@@ -78,8 +78,6 @@ _EMPTY: Final[Mapping[str, object]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
 _SHOWN: Final = 64
-_MOST_COMPARED: Final = 1500
-"""Letters of references that are compared with the names of requests for a suggestion: one or two microseconds each."""
 
 
 def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tuple[Finding, ...]]:
@@ -149,7 +147,7 @@ class _SpecReader:
 
     def __init__(self, api_version: str) -> None:
         self.findings = Findings()
-        self._compared = 0
+        self._suggestions = Suggestions()
         under = _FIELDS_UNDER.get(api_version)
         if under is None:
             hint = did_you_mean(api_version, VERSIONS)
@@ -417,8 +415,7 @@ class _SpecReader:
             seen.add(name)
 
     def _dangling(self, reference: str, path: str, known: Sequence[str]) -> None:
-        self._compared += len(reference) * len(known)
-        hint = did_you_mean(reference, known) if self._compared <= _MOST_COMPARED else ""
+        hint = self._suggestions.did_you_mean(reference, known)
         message = f"{value_text(reference)} names no request of this claim.{hint}"
         listed = short(", ".join([short(name, _SHOWN) for name in known[:8]])) or "none"
         self._refuse("NEU508", path, message, f"Its requests are: {listed}.", reference)

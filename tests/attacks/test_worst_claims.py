@@ -180,3 +180,20 @@ def test_alternatives_that_the_api_server_refuses_cost_no_more_than_those_it_all
         return counted_calls(lambda: judge(spec, where))
 
     assert calls_with(16) < 4 * calls_with(8)
+
+
+def test_references_to_missing_claims_are_compared_with_few_names() -> None:
+    """Each of 96 references of a pod is like each of 20 names: 75 ms, when each was compared with all."""
+    holders = [
+        {
+            "name": f"a{at}",
+            "image": "x",
+            "resources": {"claims": [{"name": f"{'c' * 40}{at}x{each}"} for each in range(6)]},
+        }
+        for at in range(16)
+    ]
+    claims = [{"name": f"{'c' * 40}{at}", "resourceClaimName": "b"} for at in range(20)]
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": holders, "resourceClaims": claims}}
+    validator = Validator(trainium(), Catalogue(), StandaloneBackend().view)
+    assert counted_calls(lambda: first_step(validator.review(request(pod)))) < MOST_CALLS
+    assert "NEU703" in {each.code for each in asyncio.run(validator.review(request(pod))).errors}
