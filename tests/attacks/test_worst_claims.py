@@ -202,7 +202,7 @@ def test_references_to_missing_claims_are_compared_with_few_names() -> None:
 def test_unknown_fields_of_resources_are_compared_as_long_as_few_were() -> None:
     limits = {"aws.amazon.com/neuron": "1"}
     fields = {f"limi{at}": 1 for at in range(20)}
-    holders = [{"name": f"a{at}", "resources": {"limits": limits, **fields}} for at in range(18)]
+    holders = [{"name": f"a{at}", "resources": {"limits": limits, **fields}} for at in range(24)]
     pod = {"metadata": {"name": "p"}, "spec": {"containers": holders}}
     validator = Validator(trainium(), Catalogue(), StandaloneBackend().view)
     assert counted_calls(lambda: first_step(validator.review(request(pod)))) < MOST_CALLS
