@@ -1,4 +1,4 @@
-"""Claims and the node's ResourceSlices as the API server stores them.
+"""Claims, and the driver's own Node and its ResourceSlices, as the API server stores them.
 
 The transport is `runtime.api_transport`; `runtime.watching` lists and watches. Objects stay plain JSON. All callers see
 `resource.k8s.io/v1`; for clusters that serve only beta versions, slices are translated here.
@@ -7,11 +7,12 @@ The transport is `runtime.api_transport`; `runtime.watching` lists and watches. 
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, UnreadableObjectError
+from cluster.resources import CORE_EVENTS, NODES
+from kubeletplugin.ports import WAITS, JsonObject
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime.answers import identity
@@ -19,6 +20,7 @@ from runtime.api_server import (
     APPLY,
     CONFLICT,
     JSON,
+    MERGE_PATCH,
     NOT_FOUND,
     RESOURCE_GROUP,
     ApiAnswerError,
@@ -26,15 +28,16 @@ from runtime.api_server import (
     Collection,
     Resource,
     StatusError,
-    TooLongError,
+    UnreadableAnswerError,
     kubernetes_version,
     served_versions,
 )
 from runtime.api_transport import Connection, load_configuration
 from runtime.retries import REQUEST_TIMEOUT
-from runtime.text import cited
-from runtime.watching import Timing, Watching
+from runtime.watching import DELETED, Timing, Watching
 
+EVENT_NAMESPACE: Final = "default"
+"""Namespace of Events about Nodes, which have no namespace."""
 _SLICE: Final = "ResourceSlice"
 _PAGE: Final = 500
 _OUTSIDE: Final = "outside a pod, name a kubeconfig with --kubeconfig"
@@ -56,14 +59,16 @@ async def connect(kubeconfig: Path | None, node_name: str) -> "ApiStore":
 
 
 class ApiStore:
-    """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form.
+    """ResourceClaims, and the ResourceSlices of this driver on this node, in `resource.k8s.io/v1` form; and the Node.
 
-    All methods raise `KubeError`.
+    Of Nodes and slices, lists and watches see only its own, by field selectors. All methods raise `ApiServerError`.
     """
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection
         self._node_name = node_name
+        self._node_path = NODES.path(name=node_name)
+        self._node_watching = self._watching(Collection(NODES, name=node_name), page_size=0)
         self._version: str | None = None
 
     def skew(self) -> float:
@@ -79,9 +84,9 @@ class ApiStore:
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """The claim; None if it does not exist."""
         try:
-            return await self.call("GET", (await self._resource("resourceclaims")).path(namespace, name))
-        except KubeError as error:
-            if error.status == NOT_FOUND and error.reason == "NotFound":
+            return await self._call("GET", (await self._resource("resourceclaims")).path(namespace, name))
+        except StatusError as error:
+            if error.code == NOT_FOUND and error.reason == "NotFound":
                 return None
             raise
 
@@ -113,32 +118,58 @@ class ApiStore:
         # Forced: no other client manages the entries of this driver.
         query = {"fieldManager": names.DRIVER, "force": "true"}
         try:
-            return await self.call("PATCH", path, query, body, APPLY)
-        except KubeError as error:
-            if error.status in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
+            return await self._call("PATCH", path, query, body, APPLY)
+        except StatusError as error:
+            if error.code in (NOT_FOUND, CONFLICT):  # a conflict: another UID or resourceVersion
                 return None
             raise
 
     async def kubernetes(self) -> str:
         """The version of the API server, such as `v1.36.2`; empty if it does not say."""
-        with _kube_errors("The version of the API server cannot be read", "The version of the API server"):
-            return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
+        return await kubernetes_version(self._connection, REQUEST_TIMEOUT)
+
+    # --- the Node -------------------------------------------------------------------------------------------
+
+    async def node(self) -> JsonObject:
+        """The Node object."""
+        return await self._call("GET", self._node_path)
+
+    async def follow(self) -> AsyncIterator[JsonObject]:
+        """The Node object after each change, until the server ends the watch; first the present one if changes may have
+        been missed since the last call."""
+        # A watch cannot begin at the Node's own resourceVersion, which may be too old.
+        if not self._node_watching.version:
+            for body in await self._list(self._node_watching):
+                yield body
+        async with contextlib.aclosing(self._events(self._node_watching)) as events:
+            async for kind, body in events:
+                if kind != DELETED:
+                    yield body
+
+    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
+        """Set labels, remove those with the value None; returns the Node as stored."""
+        patch = {"metadata": {"labels": dict(labels)}}
+        return await self._call("PATCH", self._node_path, body=patch, content_type=MERGE_PATCH)
+
+    async def report(self, event: Mapping[str, object]) -> None:
+        """Create an Event (`v1`) about the Node."""
+        await self._call("POST", CORE_EVENTS.path(EVENT_NAMESPACE), body=event)
 
     # --- slices -------------------------------------------------------------------------------------------
 
     async def slices(self) -> tuple[list[JsonObject], str]:
         """The slices and the resourceVersion from which to watch."""
         collection = await self._slices()
-        watching = self.watching(collection)
-        found = await self.list(watching, "ResourceSlices")
+        watching = self._watching(collection)
+        found = await self._list(watching)
         return [to_v1(body, collection.resource.version) for body in found], watching.version
 
     async def watch(self, resource_version: str) -> AsyncIterator[tuple[str, JsonObject]]:
         """Types and slices of the changes since a resourceVersion, until the server ends the watch."""
         collection = await self._slices()
-        watching = self.watching(collection)
+        watching = self._watching(collection)
         watching.version = resource_version
-        async with contextlib.aclosing(self.events(watching, "ResourceSlices")) as events:
+        async with contextlib.aclosing(self._events(watching)) as events:
             async for kind, body in events:
                 yield kind, to_v1(body, collection.resource.version)
 
@@ -150,9 +181,9 @@ class ApiStore:
         body = {"kind": "ResourceSlice", "metadata": {"generateName": "neuron-dra-probe-"}, "spec": spec}
         slices = await self._resource("resourceslices")
         try:
-            stored = await self.call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
-        except KubeError as error:
-            if error.retryable:
+            stored = await self._call("POST", slices.path(), {"dryRun": "All"}, body=from_v1(body, slices.version))
+        except ApiServerError as error:
+            if error.passing:
                 raise
             _log.warning("the API server refuses a dry run", extra={"error": str(error)})
             return False
@@ -161,20 +192,20 @@ class ApiStore:
     async def create(self, body: Mapping[str, object]) -> JsonObject:
         """Create a slice; returns it as stored."""
         slices = await self._resource("resourceslices")
-        return to_v1(await self.call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
+        return to_v1(await self._call("POST", slices.path(), body=from_v1(body, slices.version)), slices.version)
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         """Replace a slice whose resourceVersion is `body`'s; returns it as stored."""
         slices = await self._resource("resourceslices")
         path = slices.path(name=body["metadata"]["name"])
-        return to_v1(await self.call("PUT", path, body=from_v1(body, slices.version)), slices.version)
+        return to_v1(await self._call("PUT", path, body=from_v1(body, slices.version)), slices.version)
 
     async def delete(self, name: str) -> None:
         """Delete a slice if it exists."""
         try:
-            await self.call("DELETE", (await self._resource("resourceslices")).path(name=name))
-        except KubeError as error:
-            if error.status != NOT_FOUND:
+            await self._call("DELETE", (await self._resource("resourceslices")).path(name=name))
+        except StatusError as error:
+            if error.code != NOT_FOUND:
                 raise
 
     # --- transport ----------------------------------------------------------------------------------------
@@ -187,28 +218,25 @@ class ApiStore:
     async def _resource(self, plural: str) -> Resource:
         """A resource of Dynamic Resource Allocation in the best version that the cluster serves."""
         if self._version is None:
-            with _kube_errors(f"The versions of {RESOURCE_GROUP} cannot be read", RESOURCE_GROUP):
-                served = await served_versions(self._connection, REQUEST_TIMEOUT)
+            served = await served_versions(self._connection, REQUEST_TIMEOUT)
             self._version = next((version for version in VERSIONS if version in served), None)
             if self._version is None:
                 listed = ", ".join(sorted(served)) or "none"
-                raise KubeError(
+                raise ApiServerError(
                     f"The cluster serves no usable version of {RESOURCE_GROUP} (it serves {listed}): Dynamic Resource "
                     "Allocation needs Kubernetes 1.34, or 1.32 with its beta API enabled."
                 )
         return Resource(RESOURCE_GROUP, self._version, plural)
 
-    def watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
-        """Lists and watches of a collection, for `list` and `events`."""
+    def _watching(self, collection: Collection, *, page_size: int = _PAGE) -> Watching:
+        """Lists and watches of a collection, for `_list` and `_events`."""
         timing = Timing(list_timeout=REQUEST_TIMEOUT, watch_timeout=WAITS.watch)
         return Watching(self._connection, collection, timing=timing, page_size=page_size)
 
-    async def list(self, watching: Watching, kind: str) -> list[JsonObject]:
-        """The objects. Unreadable ones are left out. Raises KubeError.
+    async def _list(self, watching: Watching) -> list[JsonObject]:
+        """The objects of a collection. Unreadable ones are left out. Raises ApiServerError.
 
-        Args:
-            watching: of the collection; a watch can begin where the list ends.
-            kind: of the objects, for messages.
+        A watch can begin where the list ends.
         """
         items: list[JsonObject] = []
 
@@ -217,22 +245,20 @@ class ApiStore:
                 items.append(item)
 
         try:
-            with _kube_errors(f"The list of {kind} cannot be read", f"The list of {kind}", watching):
-                await watching.list(take, items.clear)
-        except KubeError as error:
-            if error.status == NOT_FOUND:
+            await watching.list(take, items.clear)
+        except ApiServerError as error:
+            watching.failed(error)
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
                 self._version = None  # the cluster was upgraded or downgraded
             raise
         return items
 
-    async def events(self, watching: Watching, kind: str) -> AsyncGenerator[tuple[str, JsonObject], None]:
-        """Types and objects of a watch's events, until the server ends it. Raises KubeError.
+    async def _events(self, watching: Watching) -> AsyncGenerator[tuple[str, JsonObject], None]:
+        """Types and objects of a watch's events, until the server ends it. Raises ApiServerError.
 
-        Args:
-            watching: of the collection. The next watch resumes where this one ends, unless that cannot work.
-            kind: of the objects, for messages.
+        The next watch resumes where this one ends, unless that cannot work.
         """
-        with _kube_errors(f"The watch on {kind} broke off", kind, watching):
+        try:
             async with contextlib.aclosing(watching.events()) as events:
                 async for change, raw in events:
                     body = _read(raw, watching.collection.resource.plural)
@@ -240,8 +266,11 @@ class ApiStore:
                         raise ApiAnswerError("an object cannot be read")
                     yield change, body
                     watching.version = (body.get("metadata") or {}).get("resourceVersion") or watching.version
+        except ApiServerError as error:
+            watching.failed(error)
+            raise
 
-    async def call(
+    async def _call(
         self,
         method: str,
         path: str,
@@ -249,45 +278,21 @@ class ApiStore:
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
     ) -> JsonObject:
-        """The object that the API server answers. Raises KubeError."""
-        with _kube_errors(f"The API server did not answer {method} {path}", path):
-            content = await self._connection.request(
-                method, path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=content_type
-            )
+        """The object that the API server answers. Raises ApiServerError."""
+        content = await self._connection.request(
+            method, path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=content_type
+        )
         try:
             answer = json.loads(content)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise KubeError(f"The API server did not answer {method} {path}: {error}") from error
+            raise ApiAnswerError(f"the answer to {method} {path} is not JSON: {error}") from error
         except (RecursionError, ValueError) as error:
-            raise UnreadableObjectError(
+            raise UnreadableAnswerError(
                 f"{path} is stored and cannot be read: it is nested too deeply, or has a number that is too long"
             ) from error
         if not isinstance(answer, dict):
-            raise KubeError(f"The API server answered {method} {path} with something that is not an object.")
+            raise ApiAnswerError(f"the answer to {method} {path} is not a JSON object")
         return answer
-
-
-@contextlib.contextmanager
-def _kube_errors(failed: str, what: str, watching: Watching | None = None) -> Iterator[None]:
-    """Turns errors of the transport into `KubeError`.
-
-    Args:
-        failed: begins the messages of errors without a status.
-        what: the object or list that is asked for, for an answer that is too long.
-        watching: is told of the error.
-    """
-    try:
-        yield
-    except ApiServerError as error:
-        if watching is not None:
-            watching.failed(error)
-        if isinstance(error, StatusError):
-            said = cited(error.message or error.reason or "no reason given")
-            message = f"The API server answered {error.code}: {said}"
-            raise KubeError(message, error.code, error.reason, error.retry_after) from error
-        if isinstance(error, TooLongError):
-            raise UnreadableObjectError(f"{what} cannot be read: {error}") from error
-        raise KubeError(f"{failed}: {error}") from error
 
 
 def _read(raw: bytes, plural: str) -> JsonObject | None:

@@ -16,24 +16,23 @@ from prometheus_client import Gauge
 from kubeletplugin import api_store
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
-from kubeletplugin.checks.readings import Roots
 from kubeletplugin.device_info import DeviceInfo
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
-from kubeletplugin.discover.own_node import Labeller, NodeApi, OwnNode
+from kubeletplugin.discover.own_node import Labeller, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.kubelet import (
     Prober,
-    Registration,
     SocketError,
     SocketKeeper,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    registration,
     remove_stale_sockets,
     socket_paths,
 )
@@ -61,7 +60,7 @@ from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
 from kubeletplugin.prepare.decide import NodeView
-from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
@@ -88,8 +87,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         StartupError: it cannot start.
     """
     catalogues = Catalogues(settings.policies)
-    catalogue = await asyncio.to_thread(catalogues.current)
-    settings = await asyncio.to_thread(_emulated, settings, catalogue)
+    settings = await asyncio.to_thread(emulated, settings, catalogues)
     clock, metrics = Clock(), PluginMetrics()
     paths = _socket_paths(settings)
 
@@ -123,15 +121,14 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         processes = Processes(settings.proc_root, settings.dev_root, Folder(settings.state / FOLDER))
         usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
         stack.callback(usage.close)
-        node = NodeClaims(preparer, api, view, settings.node_name, usage)
-        driver = Driver(node, clock=clock, metrics=metrics)
+        driver = Driver(preparer, api, view, settings.node_name, usage, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
         # Until the first sweep: it finds the devices that claims hold whose objects are gone.
         driver.holds.restore(restoring=True)
         gate = KubeletGate(clock, settings.registration_wait)
         # The facts are needed before slices are published: a kubelet that knows this instance may call it at once.
-        own = OwnNode(NodeApi(api, settings.node_name), clock=clock, metrics=metrics, use_facts=monitor.use_facts)
+        own = OwnNode(api, clock=clock, metrics=metrics, use_facts=monitor.use_facts)
         sockets = functools.partial(other_sockets, settings.kubelet_registry_dir, paths.registration)
         publisher = Publisher(
             api,
@@ -150,9 +147,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics),
         ]
         looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes, settings.proc_root)
-        reader = NodeReader(_roots(settings), monitor, lambda: node_info(own.state), looks, processes)
-        fake = settings.emulate is not None
-        checks = NodeChecks(reader, monitor, driver.preparations, note, emulated=fake, clock=clock, metrics=metrics)
+        reader = NodeReader(settings, monitor, lambda: node_info(own.state), looks, processes)
+        checks = NodeChecks(reader, monitor, driver.preparations, note, clock=clock, metrics=metrics)
         parts.append(checks)
         states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
             (
@@ -187,7 +183,6 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 
         metrics.clock_skew.set_function(api.skew)
         metrics.registered.set_function(lambda: float(bool(gate.registered)))
-        registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:
             listener = listening.listen(_host(settings), settings.metrics_port, "--bind-address", "--metrics-port")
             stack.enter_context(serving_metrics(metrics.registry, listener))
@@ -195,7 +190,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         plugin = UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock))
         await stack.enter_async_context(_serving(plugin))
         stack.push_async_callback(_outlast_registration, gate, clock)
-        registering = UnixServer(paths.registration, [registration.handler()])
+        service = registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
+        registering = UnixServer(paths.registration, [service])
         await stack.enter_async_context(_serving(registering))
         parts.append(SocketKeeper(plugin, registering, gate, clock))
         if settings.health_port:
@@ -208,21 +204,6 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             if gate.registered:
                 await clock.sleep(WAITS.placed)
         await driver.finish_calls()
-
-
-def node_roots(settings: DriverSettings) -> tuple[DriverSettings, Roots]:
-    """Where checks find the node's files, for settings of the command line.
-
-    Raises:
-        StartupError: the files of an emulated node cannot be written.
-    """
-    settings = _emulated(settings, Catalogues(settings.policies).current())
-    return settings, _roots(settings)
-
-
-def _roots(settings: DriverSettings) -> Roots:
-    written = (settings.cdi_dir, settings.state)
-    return Roots(settings.sysfs_root, settings.dev_root, settings.logical_nc_file, written)
 
 
 def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | None, device: str) -> JsonObject:
@@ -254,15 +235,19 @@ async def _until_stopped(stop: asyncio.Event, *parts: _BackgroundPart) -> None:
         _log.info("stopping")
 
 
-def _emulated(settings: DriverSettings, catalogue: Catalogue) -> DriverSettings:
-    """DriverSettings that point to fake files, if a type is emulated."""
+def emulated(settings: DriverSettings, catalogues: Catalogues) -> DriverSettings:
+    """Settings that point to fake files, which are written, if a type is emulated; else the same ones.
+
+    Raises:
+        StartupError: the type is not known, or its files cannot be written.
+    """
     if settings.emulate is None:
         return settings
     root = settings.state / "emulated"
     try:
         emulate.write_tree(
             root,
-            emulate.emulated_type(settings.emulate, catalogue),
+            emulate.emulated_type(settings.emulate, catalogues.current()),
             driver_version=settings.emulate_driver_version,
             node_id=settings.emulate_node_id,
             server=settings.emulate_ultraserver,

@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from kubeletplugin.ports import WAITS, KubeError
+from kubeletplugin.ports import WAITS
+from runtime.api_server import ApiServerError
 from runtime.retries import RETRY, Backoff
 
 _FIRST_PAUSE: Final = 0.2
@@ -75,7 +76,7 @@ async def waking(event: asyncio.Event, period: float, *sources: Changing) -> Asy
 
 async def repeat(
     session: Callable[[], Awaitable[None]],
-    failed: Callable[[KubeError], Awaitable[None]],
+    failed: Callable[[ApiServerError], Awaitable[None]],
     pauses: tuple[float, float],
     long: float,
     clock: Clock,
@@ -96,7 +97,7 @@ async def repeat(
         start, pause = clock.monotonic(), 0.0
         try:
             await session()
-        except KubeError as error:
+        except ApiServerError as error:
             pause = error.retry_after
             await failed(error)
         if clock.monotonic() - start > long:

@@ -81,8 +81,9 @@ def _check(context: click.Context, /, report: str | None, **flags: object) -> No
         with uncollected():
             from kubeletplugin import app
             from kubeletplugin import report as reports
-        settings, roots = app.node_roots(settings)
-        readings, findings = asyncio.run(reports.check(settings, roots))
+            from kubeletplugin.discover.health import Catalogues
+        settings = app.emulated(settings, Catalogues(settings.policies))
+        readings, findings = asyncio.run(reports.check(settings))
     except StartupError as error:
         console.say(f"neuron-dra-kubelet-plugin check: {error}")
         context.exit(COULD_NOT_START)
@@ -92,7 +93,7 @@ def _check(context: click.Context, /, report: str | None, **flags: object) -> No
     console.write([f"{reports.as_text(findings)}\n"])
     if report is not None:
         try:
-            Path(report).write_text(f"{reports.as_report(settings, roots, readings, findings)}\n")
+            Path(report).write_text(f"{reports.as_report(settings, readings, findings)}\n")
         except OSError as error:
             console.say(f"neuron-dra-kubelet-plugin check: {report} cannot be written: {error.strerror}.")
             context.exit(COULD_NOT_START)

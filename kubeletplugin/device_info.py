@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kubeletplugin.changes import Clock
-from kubeletplugin.discover.core_use import CoresUse, CoreUse
+from kubeletplugin.discover.core_use import CoresUse
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name, physical_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
-from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
+from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
+from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def rows(
         for device in claim.devices:
             if device.admin_access:
                 continue
-            users = {(each.pod.partition("/")[2], each.container) for each in used if _is_of(each, claim, device)}
+            users = {(each.pod.partition("/")[2], each.container) for each in used if _uses(each, claim, device)}
             for index in device.indices:
                 text = _cores(device, cores.get(index, 0))
                 for pod, container in users or {("", "")}:
@@ -45,9 +45,8 @@ def rows(
     return tuple(sorted(found))
 
 
-def _is_of(used: UsedDevice, claim: PreparedClaim, device: PreparedDevice) -> bool:
-    same_claim = used.uid == claim.uid if used.uid else (used.namespace, used.claim) == (claim.namespace, claim.name)
-    return same_claim and used.device == device.device and used.request in ("", device.parent_request)
+def _uses(used: UsedDevice, claim: PreparedClaim, device: PreparedDevice) -> bool:
+    return is_of(used, claim) and used.device == device.device and used.request in ("", device.parent_request)
 
 
 def _cores(device: PreparedDevice, count: int) -> str:
@@ -55,7 +54,7 @@ def _cores(device: PreparedDevice, count: int) -> str:
     return visible_cores(numbers) if numbers else ""
 
 
-def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> UseOfCores:
+def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> CoreUse:
     """What the cores of a row do. Containers that use the same cores have the same values.
 
     Args:
@@ -65,7 +64,7 @@ def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> UseOfCores:
     cores = [device.cores.get(number, CoreUse()) for number in read_visible_cores(row.cores)]
     memory = [core.memory for core in cores if core.memory is not None]
     busy = [core.busy for core in cores if core.busy is not None]
-    return UseOfCores(
+    return CoreUse(
         sum(memory) if memory and len(memory) == len(cores) else None,
         sum(busy) / len(busy) if busy and len(busy) == len(cores) else None,
     )
@@ -106,9 +105,9 @@ class DeviceInfo:
         }
         used: tuple[UsedDevice, ...] = ()
         try:
-            claims = (await self._driver.in_state(self._driver.node.preparer.checkpoint)).claims.values()
+            claims = (await self._driver.checkpoint()).claims.values()
             with contextlib.suppress(NoKubeletError):
-                used = await self._driver.node.usage.listed() if claims else ()
+                used = await self._driver.usage.listed() if claims else ()
         except (OSError, TimeoutError, UsageUnknownError) as error:
             self._metrics.failed("device-info")
             _log.warning("what uses the devices cannot be read", extra={"error": str(error)})

@@ -44,10 +44,10 @@ class DeviceUse(NamedTuple):
     claim: str
 
 
-class UseOfCores(NamedTuple):
-    """What the kernel driver counts of the cores of one `DeviceUse`; None: it does not tell.
+class CoreUse(NamedTuple):
+    """Use of one physical core, or of several; None: the kernel driver does not tell.
 
-    `memory`: bytes of all of them. `busy`: seconds in which they executed, on average.
+    `memory`: bytes that processes have. `busy`: seconds in which it executed; of several cores on average.
     """
 
     memory: int | None = None
@@ -63,7 +63,7 @@ class DeviceSeries(Collector):
     """
 
     def __init__(self) -> None:
-        self.used: Mapping[DeviceUse, UseOfCores] = {}
+        self.used: Mapping[DeviceUse, CoreUse] = {}
         self.healthy: Mapping[str, bool] = {}
         self.power: Mapping[str, float] = {}
 

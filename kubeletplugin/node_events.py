@@ -11,17 +11,19 @@ from typing import Final
 
 from prometheus_client import Gauge
 
+from kubeletplugin.api_store import EVENT_NAMESPACE
 from kubeletplugin.changes import Changing, Clock, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
 from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import NodeFacts
-from kubeletplugin.discover.own_node import EVENT_NAMESPACE, NodeState, OwnNode
+from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, timestamp
+from kubeletplugin.ports import JsonObject, timestamp
 from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, KubeletGate, OtherDriver
 from kubeletplugin.settings import Guard
 from neuron import names
+from runtime.api_server import ApiServerError
 
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
 APPEARED: Final = "DevicePluginActive"
@@ -188,7 +190,7 @@ async def _written(node: OwnNode, said: Said, clock: Clock, metrics: PluginMetri
     try:
         state = node.state or await node.read()
         await node.store.report(node_event(state.facts, said, clock.now()))
-    except KubeError as error:
+    except ApiServerError as error:
         metrics.failed("events")
         _log.warning("the event cannot be written", extra={"error": str(error)})
         return False
@@ -211,15 +213,15 @@ class HoldReporter:
 
     async def report(self) -> bool:
         """Report every difference once; returns whether nothing is left to report."""
-        kept = {uid: hold for uid, hold in self._holds.claims.items() if hold.use is not None}
+        kept = {uid: hold for uid, hold in self._holds.claims.items() if hold.known is not None}
         for known, series in ((True, "in-use"), (False, "unknown")):
-            number = sum(hold.use is not None and hold.use.known is known for hold in kept.values())
+            number = sum(hold.known is known for hold in kept.values())
             self._metrics.kept_claims.labels(series).set(number)
         self._metrics.held_devices.set(len(self._holds.indices))
         complete = True
         for uid, hold in kept.items():
             before = self._reported.get(uid)
-            if before is None or _kind(before) != _kind(hold):
+            if before is None or before.known is not hold.known:
                 complete &= await self._tell(uid, hold, freed=False)
         # Not those that the next search releases: they are held until then.
         for uid in self._reported.keys() - self._holds.claims.keys():
@@ -247,7 +249,3 @@ class HoldReporter:
         else:
             self._reported[uid] = hold
         return True
-
-
-def _kind(hold: Hold) -> bool:
-    return hold.use is not None and hold.use.known

@@ -8,36 +8,6 @@ JsonObject = dict[str, Any]
 """A Kubernetes object as decoded JSON."""
 
 
-class KubeError(Exception):
-    """A request to the API server failed.
-
-    Attributes:
-        status: HTTP status; 0 if there was no answer.
-        reason: `metav1.StatusReason`, e.g. `Conflict`; empty if unknown.
-        retry_after: seconds to wait before a retry; 0 if the server does not name any.
-    """
-
-    def __init__(self, message: str, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.retry_after = retry_after
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same request may succeed later: no answer, overload, or a failure of the server."""
-        return self.status in (0, 429) or self.status >= 500
-
-
-class UnreadableObjectError(KubeError):
-    """The API server has the object, but it cannot be read; a retry does not help."""
-
-    @property
-    def retryable(self) -> bool:
-        """Never."""
-        return False
-
-
 class UsageUnknownError(Exception):
     """It is not known whether a device is in use; the message has the reason."""
 

@@ -17,20 +17,20 @@ from typing import Any, Final
 from kubeletplugin import api_store
 from kubeletplugin.changes import Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeReader, node_info
-from kubeletplugin.checks.readings import NodeInfo, Readings, Roots
+from kubeletplugin.checks.readings import NodeInfo, Readings
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
-from kubeletplugin.discover.own_node import NodeApi, OwnNode
+from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
 from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from runtime.api_server import ClusterUnavailableError
+from runtime.api_server import ApiServerError, ClusterUnavailableError
 from runtime.settings import as_written
 
 _MOST_FILES: Final = 4000
@@ -39,12 +39,12 @@ _HIDDEN: Final = frozenset({"serial_number"})
 _NOT_SHOWN: Final = frozenset({"nodeName", "podUid", "kubeconfig"})
 
 
-async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple[NodeFinding, ...]]:
+async def check(settings: DriverSettings) -> tuple[Readings, tuple[NodeFinding, ...]]:
     """Check once. Nothing is changed but test files, which are removed again."""
     clock = Clock()
-    look = functools.partial(discover, roots.sysfs, roots.dev, roots.logical_nc)
+    look = functools.partial(discover, settings.sysfs_root, settings.dev_root, settings.logical_nc_file)
     monitor = HealthMonitor(look, Catalogues(settings.policies).current, clock, settings.health_interval)
-    processes = Processes(settings.proc_root, roots.dev, Folder(settings.state / FOLDER))
+    processes = Processes(settings.proc_root, settings.dev_root, Folder(settings.state / FOLDER))
     usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(usage.close)
@@ -56,23 +56,21 @@ async def check(settings: DriverSettings, roots: Roots) -> tuple[Readings, tuple
             node = NodeInfo(error=str(error))
         else:
             stack.push_async_callback(api.close)
-            own = OwnNode(
-                NodeApi(api, settings.node_name), clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts
-            )
+            own = OwnNode(api, clock=clock, metrics=PluginMetrics(), use_facts=monitor.use_facts)
             try:
                 node = node_info(await own.read())
-            except KubeError as error:
+            except ApiServerError as error:
                 node = NodeInfo(error=str(error))
 
         async def read_claim(namespace: str, name: str) -> JsonObject | None:
             if api is None:
-                raise KubeError(node.error)
+                raise ApiServerError(node.error)
             return await api.claim(namespace, name)
 
         claims = functools.partial(_claims, settings.state)
         looks = ContainerLooks(claims, read_claim, usage, processes, settings.proc_root)
-        reader = NodeReader(roots, monitor, lambda: node, looks, processes)
-        readings = await reader.now(await reader.files(emulated=settings.emulate is not None))
+        reader = NodeReader(settings, monitor, lambda: node, looks, processes)
+        readings = await reader.now(await reader.files())
         await clock.sleep(1.0)  # what lacks its devices is looked at twice
         readings = await reader.now(readings)
     return readings, judge(readings)
@@ -105,7 +103,7 @@ def as_text(findings: tuple[NodeFinding, ...]) -> str:
     return "\n".join(lines)
 
 
-def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findings: tuple[NodeFinding, ...]) -> str:
+def as_report(settings: DriverSettings, readings: Readings, findings: tuple[NodeFinding, ...]) -> str:
     """The file: findings, what was read, and the kernel driver's files with their content."""
     content = {
         "driver": driver_version(),
@@ -114,7 +112,7 @@ def as_report(settings: DriverSettings, roots: Roots, readings: Readings, findin
         "findings": [dataclasses.asdict(each) for each in findings],
         "settings": {key: value for key, value in as_written(settings).items() if key not in _NOT_SHOWN},
         "readings": _shown(readings),
-        "files": {str(part): _tree(roots.sysfs / part) for part in (DEVICES, CLASS, Path("module/neuron"))},
+        "files": {str(part): _tree(settings.sysfs_root / part) for part in (DEVICES, CLASS, Path("module/neuron"))},
     }
     return json.dumps(content, indent=1, default=str, sort_keys=True)
 

@@ -377,8 +377,9 @@ CODES: Final = {
     "NEU225": FindingCode(
         "The logical NeuronCore that a container sets is not known",
         "`NEURON_LOGICAL_NC_CONFIG` or `NEURON_RT_VIRTUAL_CORE_SIZE` has its value from a ConfigMap, Secret or field, "
-        "or a value that the runtime does not know. If it is not known and the pod requests more cores than the type "
-        "has by default, the pod is left as it is.",
+        "or a value that the runtime does not know. If it is not known, or `envFrom` may set it, and the pod requests "
+        "more cores than the type has by default, but not more than it has with another value, the pod is left as it "
+        "is.",
         "container main takes NEURON_LOGICAL_NC_CONFIG from elsewhere: its value is not known here, and cores are "
         "counted with the default of the instance type. Write the value, or set the annotation "
         "neuron.aws.com/logical-neuron-core.",
@@ -1233,10 +1234,12 @@ CODES: Final = {
     "NEU905": FindingCode(
         "The pools of autoscalers are not known",
         "The webhook cannot list NodePools, EC2NodeClasses, MachineDeployments or Nodes, or cannot read one of them, "
-        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits.",
+        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits. In "
+        "files: one of these objects has a field of a wrong type.",
         "it is not known whether an autoscaler makes the nodes of this pod: the list of nodepools.karpenter.sh is not "
         "complete yet. The pod is converted; if only a dynamic pool can take it, it stays Pending. Allow the webhook "
-        "to list and watch the pools (docs/how-to/types.md), and create the pod again.",
-        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), and create the pod again.",
+        "to list and watch the pools (docs/how-to/types.md), or correct what cannot be read, and create the pod again.",
+        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), correct what cannot be read, and "
+        "create the pod again.",
     ),
 }

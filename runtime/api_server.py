@@ -7,7 +7,8 @@ ApiServerError
   UnreachableError  no complete answer
     BrokenConnectionError  the connection broke after it was made
   ApiAnswerError    the answer is not the JSON of the Kubernetes API
-    TooLongError    the answer is longer than the bound of its reader
+    UnreadableAnswerError  the reader cannot take it, however often it asks
+      TooLongError  the answer is longer than the bound of its reader
 """
 
 import contextlib
@@ -41,7 +42,18 @@ class ClusterUnavailableError(Exception):
 
 
 class ApiServerError(Exception):
-    """The API server did not do what was requested."""
+    """The API server did not do what was requested.
+
+    Attributes:
+        retry_after: seconds to wait before a retry; 0 if the server does not name any.
+    """
+
+    retry_after = 0.0
+
+    @property
+    def passing(self) -> bool:
+        """Whether a retry of the same request may succeed."""
+        return True
 
 
 class UnreachableError(ApiServerError):
@@ -56,7 +68,16 @@ class ApiAnswerError(ApiServerError):
     """The answer is not the JSON of the Kubernetes API."""
 
 
-class TooLongError(ApiAnswerError):
+class UnreadableAnswerError(ApiAnswerError):
+    """The API server has the object, and it cannot be read."""
+
+    @property
+    def passing(self) -> bool:
+        """Never."""
+        return False
+
+
+class TooLongError(UnreadableAnswerError):
     """The answer is longer than its reader's bound; the rest was not read."""
 
 
@@ -66,7 +87,6 @@ class StatusError(ApiServerError):
     Attributes:
         reason: `metav1.StatusReason`; empty if the answer is not a `metav1.Status`.
         details: `metav1.StatusDetails` as sent.
-        retry_after: seconds to wait before a retry; 0 if the server does not name any.
     """
 
     def __init__(

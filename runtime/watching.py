@@ -279,7 +279,7 @@ class Watching:
             self._backoff.reset()
         self._gone = gone
         self._backoff.failed()
-        self._asked_to_wait = error.retry_after if isinstance(error, StatusError) else 0.0
+        self._asked_to_wait = error.retry_after
         self._statuses += isinstance(error, StatusError)
         if not self._resumable(error):
             self.version = ""

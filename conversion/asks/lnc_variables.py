@@ -5,11 +5,12 @@ locked policy precedes all. Where another setting is in force, the driver replac
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from conversion.asks.pod_demand import PodDemand
+from conversion.asks.pod_demand import ContainerDemand, PodDemand
 from conversion.asks.steering import ModeSettings, Steering, combined
 from conversion.claims.instance_fit import DeviceConfig
 from neuron import names
@@ -82,10 +83,16 @@ def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand
 
 
 def unknown(demand: PodDemand, settings: ModeSettings) -> Finding | None:
-    """NEU225 for the first variable whose value is not known, if the number of cores depends on it."""
+    """NEU225 for the first variable whose value is not known, if the number of cores depends on it.
+
+    Variables of `envFrom` are not known at all, and few of them are ours: they count only here, where a pod would
+    otherwise be refused.
+    """
     if settings.device_config.lnc is not None or not any(ask.in_cores for ask in demand.asks):
         return None
-    return next((_unknown(each) for each in _variables(demand) if each.value is None), None)
+    written = (_unknown(each) for each in _variables(demand) if each.value is None)
+    taken = (_taken(each) for each in demand.containers if each.ask.amount and each.container.may_take_lnc)
+    return next(itertools.chain(written, taken), None)
 
 
 def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> Iterator[Finding]:
@@ -144,4 +151,16 @@ def _unknown(variable: _Variable) -> Finding:
         " are counted with the default of the instance type.",
         f"Write the value, or set the annotation {names.ANNOTATION_LNC}.",
         variable.name,
+    )
+
+
+def _taken(demand: ContainerDemand) -> Finding:
+    return warning(
+        "NEU225",
+        f"spec.{demand.section}[{demand.index}].envFrom",
+        f"container {short(demand.container.name, _MOST_NAME)} takes variables from elsewhere, which may set"
+        f" {LNC_VARIABLES[0]}: its value is not known here, and cores are counted with the default of the instance"
+        " type.",
+        f"Write the value in env, or set the annotation {names.ANNOTATION_LNC}.",
+        LNC_VARIABLES[0],
     )

@@ -147,11 +147,7 @@ def serve(
     devices = [answer for answer in answers if isinstance(answer, int)]
     # Checked before `lay_out`, whose cost grows with the number of devices.
     held = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is not Role.INIT)
-    rounded = any(
-        ask.in_cores and count * (entry.cores(config.lnc) or 0) > ask.amount
-        for ask, count in zip(asks, devices, strict=True)
-    )
-    if (refusal := _too_many(entry, held, asks, rounded=rounded)) is not None:
+    if (refusal := _too_many(entry, held, asks, config.lnc)) is not None:
         return refusal
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
@@ -159,7 +155,7 @@ def serve(
     layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
     if pool:
         layout, devices = _used_together(layout, devices, pool)
-    if (refusal := _too_many(entry, layout.total, asks, rounded=rounded)) is not None:
+    if (refusal := _too_many(entry, layout.total, asks, config.lnc)) is not None:
         return refusal
     if config.ultraserver_mode is not None and list(layout.counts.values()) != [entry.devices]:
         return TypeRefusal((_whole_node_only(entry, layout, config.ultraserver_mode, asks),))
@@ -493,19 +489,23 @@ def _with_less(entry: InstanceType, ask: Ask, lnc: int | None) -> str:
     )
 
 
-def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], *, rounded: bool) -> TypeRefusal | None:
-    """Refuse more devices than a node has or a claim can contain. `rounded`: whether cores were rounded up."""
-    fix = "Spread the containers over several pods, or request fewer devices."
-    why = ", because the cores of each container are rounded up to whole devices" if rounded else ""
-    message = f"the pod's containers need {total} Neuron devices in all{why}, and"
+def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], lnc: int | None) -> TypeRefusal | None:
+    """Refuse more devices than a node has or a claim can contain."""
     # If the number of devices is unknown and groups are published, the largest group is the whole node.
     most = entry.devices or max(entry.groups, default=names.MAX_DEVICES_PER_CLAIM)
+    if total <= min(most, names.MAX_DEVICES_PER_CLAIM):
+        return None
+    held = [ask for ask in asks if ask.role is not Role.INIT]
+    cores = sum(ask.amount for ask in held if ask.in_cores)
+    together = sum(ask.amount for ask in held if not ask.in_cores) - (-cores // (entry.cores(lnc) or 1))
+    rounded = cores and together <= min(most, names.MAX_DEVICES_PER_CLAIM)
+    why = ", because the cores of each container are rounded up to whole devices" if rounded else ""
+    message = f"the pod's containers need {total} Neuron devices in all{why}, and"
+    fix = "Spread the containers over several pods, or request fewer devices."
     if total > most:
         return TypeRefusal((Finding("NEU106", _where(asks), f"{message} {entry.name} has {most}.", fix, str(total)),))
-    if total > names.MAX_DEVICES_PER_CLAIM:
-        limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
-        return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
-    return None
+    limit = f"{message} a ResourceClaim holds at most {names.MAX_DEVICES_PER_CLAIM}."
+    return TypeRefusal((Finding("NEU108", _where(asks), limit, fix, str(total)),))
 
 
 def too_many_requests(count: int) -> Finding:

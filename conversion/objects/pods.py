@@ -236,8 +236,18 @@ class Container(Struct, frozen=True):
         """As `environment.logical_neuron_cores`."""
         if not self.may_set_variables:
             return {}
-        sources = _part(self.envFrom, _check_env_from, "spec.containers[*].envFrom")
-        return environment.logical_neuron_cores({"env": self._decode_env(), "envFrom": sources})
+        return environment.logical_neuron_cores({"env": self._decode_env(), "envFrom": self._decode_env_from()})
+
+    @property
+    def may_take_lnc(self) -> bool:
+        """Whether `envFrom` may set the logical NeuronCore. A variable of `env` precedes it."""
+        if self.envFrom is ABSENT or self.logical_neuron_cores:
+            return False
+        return environment.may_take_lnc({"envFrom": self._decode_env_from()})
+
+    def _decode_env_from(self) -> list[dict[str, Any]] | None:
+        sources: list[dict[str, Any]] | None = _part(self.envFrom, _check_env_from, "spec.containers[*].envFrom")
+        return sources
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
@@ -254,7 +264,7 @@ class Container(Struct, frozen=True):
             variables = (self.core_variables, tuple(self.logical_neuron_cores.items()), self.device_variables)
         resources = bytes(self.resources)
         asked = _converted_amounts(resources) if len(resources) <= _ORDINARY else resources
-        return (asked, self.has_env, variables, self.restartPolicy)
+        return (asked, self.has_env, variables, self.may_take_lnc, self.restartPolicy)
 
 
 _NO_QUEUES: Final = (None,) * 4

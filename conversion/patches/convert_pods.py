@@ -5,6 +5,7 @@ smallest patch. Conversion of a converted pod changes nothing.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -249,17 +250,21 @@ def _claim(choice: _Choice) -> _ClaimOfPod | Decision:
     asks, device_class = demand.asks, context.options.device_class
     config = structs.replace(settings.device_config, efa=efa.moved) if efa.moved else settings.device_config
     types_of_nodes, config = lnc_variables.with_node_default(found.types, demand, config)
-    claim = make_claim(
+    make = functools.partial(
+        make_claim,
         asks,
-        types_of_nodes,
-        config,
-        device_class,
+        device_class=device_class,
         pin_types=bool(settings.instance_types or steering.families),
         unconnected=steering.unconnected,
         others=context.catalogue,
     )
+    claim = make(types_of_nodes, config)
     if isinstance(claim, Refusal):
-        return _refused(claim, found, steering, lnc_variables.unknown(demand, settings))
+        unknown = lnc_variables.unknown(demand, settings)
+        sizes = {size for entry in found.types for size in entry.logical_neuron_cores} if unknown is not None else ()
+        others = (make(found.types, structs.replace(config, lnc=size)) for size in sorted(sizes))
+        may_run = any(not isinstance(each, Refusal) for each in others)
+        return _refused(claim, found, steering, unknown if may_run else None)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)

@@ -14,18 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.changes import Changing, Clock
-from kubeletplugin.checks.readings import ClaimContainer, NodeInfo, Readings, Roots, container_nodes, read_files
+from kubeletplugin.checks.readings import ClaimContainer, NodeInfo, Readings, container_nodes, read_files
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.discover.processes import ContainerProcess, Processes
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, UsageUnknownError
+from kubeletplugin.ports import WAITS, JsonObject, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.usage import NodeUsage, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
+from kubeletplugin.settings import DriverSettings
 from neuron.api.fields import mapping, mappings
 from neuron.findings import short
+from runtime.api_server import ApiServerError
 
 _Key = tuple[str, str, str]
 """UID of the claim, `namespace/name` of the pod, name of the container."""
@@ -74,7 +76,7 @@ class ContainerLooks:
             # Of several processes, one that names a claim: an earlier container of that name may still be ending.
             by_name = {(each.pod, each.name): each for each in sorted(seen, key=lambda each: bool(each.files))}
             without = await self._compare(open_, by_name, claims)
-        except (UsageUnknownError, OSError, TimeoutError, KubeError) as error:
+        except (UsageUnknownError, OSError, TimeoutError, ApiServerError) as error:
             return f"containers cannot be looked at: {error}"
         return (*without, *([self._last] if self._last is not None and not without else []))
 
@@ -120,24 +122,22 @@ class NodeReader:
 
     def __init__(
         self,
-        roots: Roots,
+        settings: DriverSettings,
         monitor: HealthMonitor,
         node: Callable[[], NodeInfo],
         looks: ContainerLooks,
         processes: Processes,
     ) -> None:
-        self._roots = roots
+        self._settings = settings
         self._monitor = monitor
         self._node = node
         self._looks = looks
         self._processes = processes
 
-    async def files(self, *, emulated: bool) -> Readings:
+    async def files(self) -> Readings:
         """Everything but containers, with the open device nodes."""
         snapshot = self._monitor.snapshot
-        readings = await asyncio.to_thread(
-            read_files, self._roots, snapshot.hardware, snapshot.instance, emulated=emulated
-        )
+        readings = await asyncio.to_thread(read_files, self._settings, snapshot.hardware, snapshot.instance)
         return await self.opened(readings)
 
     async def opened(self, readings: Readings) -> Readings:
@@ -173,7 +173,6 @@ class NodeChecks(Changing):
         prepared: Callable[[], Awaitable[int]],
         note: SliceNote,
         *,
-        emulated: bool,
         clock: Clock,
         metrics: PluginMetrics,
     ) -> None:
@@ -183,7 +182,6 @@ class NodeChecks(Changing):
         self._monitor = monitor
         self._prepared = prepared
         self._note = note
-        self._emulated = emulated
         self._clock = clock
         self._metrics = metrics
         self._readings: Readings | None = None
@@ -202,7 +200,7 @@ class NodeChecks(Changing):
         """Check once."""
         count, now = await self._prepared(), self._clock.monotonic()
         if self._readings is None or self._generation != self._monitor.generation or now - self._read_at > WAITS.files:
-            self._readings, self._read_at = await self._reader.files(emulated=self._emulated), now
+            self._readings, self._read_at = await self._reader.files(), now
             self._generation = self._monitor.generation
         elif count != self._count:
             # A device that was just given away must not be open in a process without a claim.

@@ -1,6 +1,6 @@
 """What the checks read on the node: files, device nodes, the Node object, processes. Nothing is judged here.
 
-All paths are below folders that the caller gives. A reading that is not possible says why.
+A reading that is not possible says why.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from typing import Final
 from kubeletplugin.discover import core_use, sysfs
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.settings import DriverSettings
 from neuron import names
 from neuron.hardware.instances import InstanceType
 
@@ -26,20 +27,6 @@ TEST_FILE: Final = f".{names.DRIVER}-claim_check.tmp"
 
 _HUGE: Final = re.compile(r"hugepages-([0-9]+)kB", re.ASCII)
 _LABEL: Final = "security.selinux"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Roots:
-    """Where the node's files are.
-
-    Attributes:
-        written: folders in which the driver writes files that container runtimes or containers read.
-    """
-
-    sysfs: Path
-    dev: Path
-    logical_nc: Path
-    written: tuple[Path, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,24 +150,25 @@ class Readings:
     containers: tuple[ClaimContainer, ...] | str = ()
 
 
-def read_files(roots: Roots, hardware: NodeHardware, instance: InstanceType | None, *, emulated: bool) -> Readings:
+def read_files(settings: DriverSettings, hardware: NodeHardware, instance: InstanceType | None) -> Readings:
     """Read the node's files; the Node, processes and containers are left out. Writes and removes test files."""
-    module = roots.sysfs / sysfs.DRIVER_VERSION
+    sysfs_root, dev_root = settings.sysfs_root, settings.dev_root
+    module = sysfs_root / sysfs.DRIVER_VERSION
     return Readings(
         hardware,
         instance,
-        emulated=emulated,
+        emulated=settings.emulate is not None,
         module=sysfs.text(module),
         module_loaded=module.parent.is_dir(),
-        files=tuple(_device_files(roots.sysfs, device.index) for device in hardware.devices),
-        nodes=tuple(device_node(roots.dev, device.index) for device in hardware.devices),
-        logical_nc=sysfs.read_logical_nc(roots.logical_nc),
-        writes=tuple(_test_write(folder) for folder in roots.written),
-        enforcing={"1": True, "0": False}.get(sysfs.text(roots.sysfs / SELINUX) or ""),
-        interfaces=tuple(_interfaces(roots.sysfs / INFINIBAND)),
-        verbs=tuple(_names(roots.dev / "infiniband", "uverbs")),
-        huge_pages=dict(_huge_pages(roots.sysfs / HUGE_PAGES)),
-        functions=tuple(sorted(sysfs.neuron_functions(roots.sysfs / sysfs.PCI_DEVICES))),
+        files=tuple(_device_files(sysfs_root, device.index) for device in hardware.devices),
+        nodes=tuple(device_node(dev_root, device.index) for device in hardware.devices),
+        logical_nc=sysfs.read_logical_nc(settings.logical_nc_file),
+        writes=tuple(_test_write(folder) for folder in (settings.cdi_dir, settings.state)),
+        enforcing={"1": True, "0": False}.get(sysfs.text(sysfs_root / SELINUX) or ""),
+        interfaces=tuple(_interfaces(sysfs_root / INFINIBAND)),
+        verbs=tuple(_names(dev_root / "infiniband", "uverbs")),
+        huge_pages=dict(_huge_pages(sysfs_root / HUGE_PAGES)),
+        functions=tuple(sorted(sysfs.neuron_functions(sysfs_root / sysfs.PCI_DEVICES))),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletplugin.discover import sysfs
+from kubeletplugin.metrics import CoreUse
 
 MEMORY: Final = "device_mem"
 """Bytes of device memory, by the core for which they were allocated."""
@@ -31,19 +32,6 @@ _CORE: Final = re.compile(r"neuron_core([0-9]{1,3})", re.ASCII)
 _POWER_FIELDS: Final = 5
 _WRAPPED: Final = 1 << 63
 """A counter of the kernel from which more was taken than it had is near 2^64."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CoreUse:
-    """Use of one physical core.
-
-    Attributes:
-        memory: bytes that processes have; None if the kernel driver does not tell.
-        busy: seconds in which it executed; None the same.
-    """
-
-    memory: int | None = None
-    busy: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

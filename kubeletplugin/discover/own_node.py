@@ -8,29 +8,24 @@ of N nodes.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.resources import CORE_EVENTS, NODES
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.health import HealthMonitor, NodeFacts, node_facts
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
+from kubeletplugin.ports import WAITS, JsonObject, version_of
 from neuron import names
 from neuron.api.nodes import read_node
 from neuron.api.taints import Cordon, read_cordon
-from runtime.api_server import MERGE_PATCH, Collection
-from runtime.watching import DELETED
+from runtime.api_server import ApiServerError
 
-EVENT_NAMESPACE: Final = "default"
-"""Namespace of Events about Nodes, which have no namespace."""
 LABEL_MODE: Final = f"{names.ULTRASERVER_LABELS}mode"
 LABEL_NODE_ID: Final = f"{names.ULTRASERVER_LABELS}node-id-{{}}"
 SIZES: Final = (2, 4)
@@ -47,40 +42,6 @@ device, an agent that runs there can say why. It changes no other label."""
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 _log = logging.getLogger(__name__)
-
-
-class NodeApi:
-    """The Node of the driver. A list and a watch see it only, by a field selector."""
-
-    def __init__(self, api: ApiStore, node_name: str) -> None:
-        self._api = api
-        self._path = NODES.path(name=node_name)
-        self._watching = api.watching(Collection(NODES, name=node_name), page_size=0)
-
-    async def node(self) -> JsonObject:
-        """The Node object."""
-        return await self._api.call("GET", self._path)
-
-    async def follow(self) -> AsyncIterator[JsonObject]:
-        """The Node object after each change, until the server ends the watch; first the present one if changes may have
-        been missed since the last call."""
-        # A watch cannot begin at the Node's own resourceVersion, which may be too old.
-        if not self._watching.version:
-            for body in await self._api.list(self._watching, "Nodes"):
-                yield body
-        async with contextlib.aclosing(self._api.events(self._watching, "Nodes")) as events:
-            async for kind, body in events:
-                if kind != DELETED:
-                    yield body
-
-    async def label(self, labels: Mapping[str, str | None]) -> JsonObject:
-        """Set labels, remove those with the value None; returns the Node as stored."""
-        patch = {"metadata": {"labels": dict(labels)}}
-        return await self._api.call("PATCH", self._path, body=patch, content_type=MERGE_PATCH)
-
-    async def report(self, event: Mapping[str, object]) -> None:
-        """Create an Event (`v1`)."""
-        await self._api.call("POST", CORE_EVENTS.path(EVENT_NAMESPACE), body=event)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,7 +84,7 @@ class OwnNode(Changing):
 
     def __init__(
         self,
-        store: NodeApi,
+        store: ApiStore,
         *,
         clock: Clock,
         metrics: PluginMetrics,
@@ -141,11 +102,11 @@ class OwnNode(Changing):
         self._version = 0
 
     async def read(self) -> NodeState:
-        """Read the Node now. Raises KubeError."""
+        """Read the Node now. Raises ApiServerError."""
         return self._take(await self.store.node())
 
     async def label(self, labels: Mapping[str, str | None]) -> None:
-        """Change labels. Raises KubeError."""
+        """Change labels. Raises ApiServerError."""
         self._take(await self.store.label(labels))
 
     async def run(self) -> None:
@@ -158,13 +119,13 @@ class OwnNode(Changing):
             self._take(body)
             self._metrics.worked("node")
 
-    async def _failed(self, error: KubeError) -> None:
+    async def _failed(self, error: ApiServerError) -> None:
         self._metrics.failed("node")
         _log.warning("the node cannot be watched", extra={"error": str(error)})
         # A role of an older version lets the driver get its Node and not watch it.
         try:
             await self.read()
-        except KubeError as unread:
+        except ApiServerError as unread:
             _log.warning("the node cannot be read", extra={"error": str(unread)})
 
     def _take(self, node: JsonObject) -> NodeState:
@@ -231,7 +192,7 @@ class Labeller:
                 wake.clear()
                 try:
                     written = await self._write()
-                except KubeError as error:
+                except ApiServerError as error:
                     self._metrics.failed("labels")
                     _log.warning("the node's labels cannot be written", extra={"error": str(error)})
                     written = True

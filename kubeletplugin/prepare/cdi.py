@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
+from kubeletplugin.files import DiskFiles, durable_remove, durable_update, is_leftover
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import MetadataFiles
 from neuron import names
@@ -124,7 +124,7 @@ def _device_node(index: int, dev_root: Path | None) -> dict[str, object]:
     if dev_root is None:
         # With numbers, the runtime looks for no node on the host: the driver has not the capability to create one.
         return node | {"type": "c", "major": _NULL[0], "minor": _NULL[1]}
-    return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": str(dev_root / f"neuron{index}")}
+    return node if dev_root == _DEFAULT_DEV_ROOT else node | {"hostPath": f"{dev_root}/neuron{index}"}
 
 
 def _device_name(claim: PreparedClaim, device: PreparedDevice) -> str:
@@ -168,12 +168,7 @@ class SpecFiles:
             # The runtime refuses a container whose mount has no source.
             self._metadata.ensure(claim)
             whole = spec(claim, self._boot_id, self._dev_root, self._metadata.mount)
-        content = msgspec.json.format(msgspec.json.encode(whole), indent=1)
-        if self._files.identity(path) is not None and self._files.read(path) == content:
-            return False
-        self._files.make_directory(self._directory)
-        durable_write(self._files, path, content)
-        return True
+        return durable_update(self._files, path, msgspec.json.format(msgspec.json.encode(whole), indent=1))
 
     def remove(self, uid: str) -> None:
         """Remove the claim's spec if there is one."""

@@ -155,9 +155,9 @@ class Checkpoint:
         """This state with the claim."""
         return dataclasses.replace(self, claims={**self.claims, claim.uid: claim})
 
-    def without_claim(self, uid: str) -> "Checkpoint":
-        """This state without the claim."""
-        rest = {key: claim for key, claim in self.claims.items() if key != uid}
+    def without_claims(self, *uids: str) -> "Checkpoint":
+        """This state without these claims."""
+        rest = {uid: claim for uid, claim in self.claims.items() if uid not in uids}
         return dataclasses.replace(self, claims=rest)
 
     def ended(self, uid: str) -> "Checkpoint":
@@ -168,7 +168,7 @@ class Checkpoint:
         left = tuple(device for device in claim.devices if not device.admin_access)
         before = self.claims.get(uid_before(uid))
         devices = (*left, *(before.devices if before is not None else ()))
-        state = self.without_claim(uid)
+        state = self.without_claims(uid)
         if not devices:
             return state
         ended = PreparedClaim(uid_before(uid), claim.namespace, claim.name, "", devices, asked=self.count)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kubeletplugin.discover.devices import NODE_DEVICE, Side, assign_cores, device_index, physical_cores, side_of
-from kubeletplugin.discover.sysfs import NodeHardware, UltraServer
+from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
 from kubeletplugin.prepare.containers import UltraServerError, documents, environment, visible_cores
@@ -130,7 +130,8 @@ def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedCla
             settings, or the claim may not have adminAccess.
     """
     _refuse_admin_access(claim, view.admin_namespaces)
-    whole = [_device(result, view) for result in claim.devices]
+    here = {device.index: device for device in view.hardware.devices}
+    whole = [_device(result, here, view) for result in claim.devices]
     amounts = [share_amount(result, view) for result in claim.devices]
     _refuse_overlaps(claim, whole, amounts, others)
     variables = _variables(claim, whole, view)
@@ -174,9 +175,12 @@ def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) 
         )
 
 
-def _device(result: AllocatedDevice, view: NodeView) -> PreparedDevice:
-    """The device on this node. A share of it has no cores yet, so it is a whole device."""
-    found = {device.index: device for device in view.hardware.devices}
+def _device(result: AllocatedDevice, found: Mapping[int, NeuronDevice], view: NodeView) -> PreparedDevice:
+    """The device on this node. A share of it has no cores yet, so it is a whole device.
+
+    Args:
+        found: the node's devices by index.
+    """
     if result.device == NODE_DEVICE:
         expected = view.instance.devices if view.instance else None
         indices = tuple(found) if found and len(found) == (expected or len(found)) else ()

@@ -6,7 +6,7 @@ disk belongs to a known claim, and no device is prepared twice. `recover` makes 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +76,7 @@ class Preparer:
     ) -> None:
         self._files = files
         self._state_dir = state_dir
+        self._lock = state_dir / LOCK_NAME
         self._store = CheckpointStore(files, state_dir)
         self._specs = specs
         self._boot_id = boot_id
@@ -152,7 +153,7 @@ class Preparer:
                 return
             with contextlib.suppress(ValueError):  # such a UID has no spec
                 self._specs.remove(uid)
-            rest = checkpoint.ended(uid) if hold else checkpoint.without_claim(uid).without_claim(uid_before(uid))
+            rest = checkpoint.ended(uid) if hold else checkpoint.without_claims(uid, uid_before(uid))
             if rest != checkpoint:
                 self._store.save(rest)
 
@@ -164,7 +165,7 @@ class Preparer:
                 return False
             with contextlib.suppress(ValueError):
                 self._specs.remove(claim.uid)
-            self._store.save(checkpoint.without_claim(claim.uid))
+            self._store.save(checkpoint.without_claims(claim.uid))
         return True
 
     def checkpoint(self) -> Checkpoint:
@@ -255,11 +256,10 @@ class Preparer:
         problems, self._problems = tuple(self._problems), []
         return problems
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._files.make_directory(self._state_dir)
-        with locked(self._state_dir / LOCK_NAME, self._lock_timeout):
-            yield
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        if self._files.identity(self._state_dir) is None:
+            self._files.make_directory(self._state_dir)
+        return locked(self._lock, self._lock_timeout)
 
     def _load(self, notes: list[str] | None = None) -> Checkpoint:
         try:

@@ -122,16 +122,18 @@ def _device(pod: str, dynamic: Any, resource: Any) -> UsedDevice:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReleaseBlocker:
-    """Why a claim must not be released.
+class Hold:
+    """A claim that is not released.
 
     Attributes:
-        known: whether a pod or process is known to use it; False if that cannot be found out.
-        text: half a sentence, for people.
+        known: whether a pod or process is known to use it; False if that cannot be found out; None if nothing uses it,
+            and it will be released at the next search.
+        why: half a sentence, for people.
     """
 
-    known: bool
-    text: str
+    claim: PreparedClaim
+    known: bool | None = None
+    why: str = RELEASED_NEXT
 
 
 class NodeUsage:
@@ -181,32 +183,33 @@ class NodeUsage:
 
 async def in_use(
     usage: NodeUsage, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim]
-) -> Mapping[str, ReleaseBlocker]:
+) -> Mapping[str, Hold]:
     """The claims, by UID, that are in use or may be: kubelet and processes both have to deny it.
 
     Args:
         prepared: as of `by_processes`.
     """
-    listed, processes = await asyncio.gather(usage.listed(), usage.processes(), return_exceptions=True)
-    found: dict[str, ReleaseBlocker] = {}
+    listed, seen = await asyncio.gather(usage.listed(), usage.processes(), return_exceptions=True)
+    found: dict[str, Hold] = {}
     for claim in claims:
-        kubelet = by_kubelet(claim, listed) if isinstance(listed, tuple) else _unknown(listed)
-        process = by_processes(claim, processes, prepared) if isinstance(processes, tuple) else _unknown(processes)
-        uses = [use for use in (kubelet, process) if use is not None]
-        if uses:
-            found[claim.uid] = max(uses, key=lambda use: use.known)
+        uses = (
+            by_kubelet(claim, listed) if isinstance(listed, tuple) else _unknown(claim, listed),
+            by_processes(claim, seen, prepared) if isinstance(seen, tuple) else _unknown(claim, seen),
+        )
+        if held := [use for use in uses if use is not None]:
+            found[claim.uid] = max(held, key=lambda use: bool(use.known))
     return found
 
 
-def by_kubelet(claim: PreparedClaim, used: Iterable[UsedDevice]) -> ReleaseBlocker | None:
+def by_kubelet(claim: PreparedClaim, used: Iterable[UsedDevice]) -> Hold | None:
     """The use of a claim that the kubelet reports."""
-    pods = sorted({each.pod for each in used if _is_of(each, claim)})
-    return ReleaseBlocker(True, f"the kubelet reports that pod {', '.join(pods)} uses it") if pods else None
+    pods = sorted({each.pod for each in used if is_of(each, claim)})
+    return Hold(claim, True, f"the kubelet reports that pod {', '.join(pods)} uses it") if pods else None
 
 
 def by_processes(
     claim: PreparedClaim, uses: Iterable[ProcessUse], prepared: Mapping[str, PreparedClaim]
-) -> ReleaseBlocker | None:
+) -> Hold | None:
     """The use of a claim by processes.
 
     Args:
@@ -216,42 +219,26 @@ def by_processes(
     again = prepared.get(uid) if claim.has_ended else None
     for use in uses:
         if any(file.uid == uid and (again is None or file.number != again.number) for file in use.files):
-            return ReleaseBlocker(True, str(use))
+            return Hold(claim, True, str(use))
     return None
 
 
-def unknown(error: UsageUnknownError) -> ReleaseBlocker:
-    """Of a claim whose use cannot be found out."""
-    return ReleaseBlocker(False, f"it is not known whether a pod uses it: {error}")
+def unknown(claim: PreparedClaim, error: UsageUnknownError) -> Hold:
+    """A claim whose use cannot be found out."""
+    return Hold(claim, False, f"it is not known whether a pod uses it: {error}")
 
 
-def _unknown(error: BaseException) -> ReleaseBlocker:
+def _unknown(claim: PreparedClaim, error: BaseException) -> Hold:
     if not isinstance(error, UsageUnknownError):
         raise error
-    return unknown(error)
+    return unknown(claim, error)
 
 
-def _is_of(used: UsedDevice, claim: PreparedClaim) -> bool:
+def is_of(used: UsedDevice, claim: PreparedClaim) -> bool:
+    """Whether a pod uses this claim."""
     if used.uid:
         return used.uid == claim.uid
     return (used.namespace, used.claim) == (claim.namespace, claim.name)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Hold:
-    """A claim that is not released.
-
-    Attributes:
-        use: why it is kept; None if it will be released at the next search.
-    """
-
-    claim: PreparedClaim
-    use: ReleaseBlocker | None
-
-    @property
-    def why(self) -> str:
-        """Half a sentence, for people."""
-        return self.use.text if self.use is not None else RELEASED_NEXT
 
 
 class Holds(Changing):

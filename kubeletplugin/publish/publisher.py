@@ -18,7 +18,7 @@ from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthS
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import WAITS, JsonObject, KubeError, version_of
+from kubeletplugin.ports import WAITS, JsonObject, version_of
 from kubeletplugin.prepare.usage import Holds
 from kubeletplugin.publish.offer import (
     DEVICES,
@@ -42,6 +42,7 @@ from kubeletplugin.publish.slices import (
 from kubeletplugin.settings import DriverSettings, Guard
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
+from runtime.api_server import ApiServerError
 from runtime.retries import RETRY, Once
 from runtime.watching import DELETED
 
@@ -139,7 +140,7 @@ class Publisher:
             # The end of a long watch is normal.
             await repeat(self._session, self._failed, RETRY, WAITS.quiet, self._clock, self._jitter)
 
-    async def _failed(self, error: KubeError) -> None:
+    async def _failed(self, error: ApiServerError) -> None:
         self._metrics.failed("publish")
         _log.warning("publishing failed", extra={"error": str(error)})
 
@@ -167,7 +168,7 @@ class Publisher:
                 for name in sorted(found):
                     await self._store.delete(name)
             _log.info("slices withdrawn", extra={"slices": len(found)})
-        except (KubeError, TimeoutError) as error:
+        except (ApiServerError, TimeoutError) as error:
             _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
         finally:
             os.close(descriptor)

@@ -177,11 +177,11 @@ def desired_slices(
         common = _common_attributes(facts, hardware, instance, driver_version)
         whole_node = publishes_whole_node(found, features)
         alone = whole_node and not features.counters
-        left_out = found.left_out
+        left_out, links = found.left_out, hardware.links
         for index in () if alone else (each for each in indices if each not in left_out):
             device: JsonObject = {
                 "name": device_name(index),
-                "attributes": common | _own_attributes(hardware, instance, index, len(indices)),
+                "attributes": common | _own_attributes(hardware, instance, index, len(indices), links),
             }
             if found.shares_cores and features.shares:
                 share(device, physical_cores(hardware, instance, index))
@@ -218,15 +218,21 @@ def published_attributes(
     if index is None:
         whole: JsonObject = _node_device(common, indices or [0], None)["attributes"]
         return whole
-    return common | _own_attributes(hardware, instance, index, len(indices))
+    return common | _own_attributes(hardware, instance, index, len(indices), hardware.links)
 
 
-def _own_attributes(hardware: NodeHardware, instance: InstanceType, index: int, devices: int) -> JsonObject:
+def _own_attributes(
+    hardware: NodeHardware,
+    instance: InstanceType,
+    index: int,
+    devices: int,
+    links: frozenset[tuple[int, int]] | None,
+) -> JsonObject:
     """The attributes in which the devices of a node differ."""
     return (
         _device_attributes(instance, index, devices)
         | _place_attributes(hardware.places.get(index, Place()))
-        | _strings(connections.attributes(instance, index, devices, hardware.links))
+        | _strings(connections.attributes(instance, index, devices, links))
     )
 
 

@@ -34,6 +34,16 @@ def _lnc(value: str | None) -> int | None:
     return int(match[1]) if match else 0
 
 
+def may_take_lnc(container: Mapping[str, object]) -> bool:
+    """Whether `envFrom` may set one of `LNC_VARIABLES`: a source has no prefix, or one that begins such a name."""
+    prefixes = [entry.get("prefix") or "" for entry in mappings(container.get("envFrom"))]
+    return any(
+        isinstance(prefix, str) and name.startswith(prefix) and name != prefix
+        for prefix in prefixes
+        for name in LNC_VARIABLES
+    )
+
+
 def values(container: Mapping[str, object]) -> dict[str, str | None]:
     """The value of every variable in `env`; None if it comes from elsewhere, or from a variable that does."""
     found: dict[str, str | None] = {}

@@ -6,7 +6,6 @@ devices are connected: the AWS Neuron documentation (neuron-ls, CONNECTED DEVICE
 """
 
 import functools
-from collections.abc import Collection
 from typing import Final
 
 from neuron import names
@@ -19,7 +18,7 @@ MOST_GROUPS: Final = 12
 
 
 def attributes(
-    entry: InstanceType, device_id: int, devices: int, links: Collection[tuple[int, int]] | None = None
+    entry: InstanceType, device_id: int, devices: int, links: frozenset[tuple[int, int]] | None = None
 ) -> dict[str, str]:
     """The connection attributes of one device, by qualified name.
 

@@ -137,7 +137,7 @@ def _add_shifts(
         covered.update(line.starts_at(size, best))
 
 
-def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | None = None) -> dict[str, str]:
+def attributes(line: Line, device_id: int, links: frozenset[tuple[int, int]] | None = None) -> dict[str, str]:
     """The window attributes of one device, by qualified name.
 
     Args:
@@ -145,21 +145,25 @@ def attributes(line: Line, device_id: int, links: Collection[tuple[int, int]] | 
             crosses a missing link is no window, and a chain whose ends are linked has the windows of a ring. The
             names do not depend on the links, so claims can be written without them.
     """
+    alone = f"device-{device_id}"
+    return {name: values.get(device_id, alone) for name, values in _windows(line, links).items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _windows(line: Line, links: frozenset[tuple[int, int]] | None) -> Mapping[str, Mapping[int, str]]:
+    """By attribute, the value of each device that is in a window."""
     ends_linked = links is not None and _is_linked((line.devices - 1, 0), links)
     real = Line(line.devices, wraps=line.wraps or ends_linked)
     return {
-        name: _value(real, size, shift, device_id, links)
+        name: {
+            device_id: f"window-{window[0]}"
+            for window in real.windows_at(size, shift)
+            if _is_linked(window, links)
+            for device_id in window
+        }
         for size in range(2, line.devices)
         for name, shift in named(line, size).items()
     }
-
-
-def _value(line: Line, size: int, shift: int, device_id: int, links: Collection[tuple[int, int]] | None) -> str:
-    for start in line.starts_at(size, shift):
-        window = line.window(size, start)
-        if device_id in window:
-            return f"window-{start}" if _is_linked(window, links) else f"device-{device_id}"
-    return f"device-{device_id}"
 
 
 def _is_linked(window: tuple[int, ...], links: Collection[tuple[int, int]] | None) -> bool:

@@ -87,6 +87,54 @@ def test_a_pod_that_may_be_right_with_a_value_that_is_not_known_is_left() -> Non
     assert codes(decision.warnings) == ["NEU106", "NEU225"]
 
 
+TAKEN = {"configMapKeyRef": {"name": "a", "key": "b"}}
+OURS = {"prefix": "NEURON_", "configMapRef": {"name": "a"}}
+ALL = {"configMapRef": {"name": "a"}}
+OTHERS = {"prefix": "DB_", "secretRef": {"name": "a"}}
+
+
+def takes(cores: int, *sources: Any, variables: Sequence[Any] = ()) -> dict[str, Any]:
+    return {**cores_container("a", cores, *variables), "envFrom": list(sources)}
+
+
+@pytest.mark.parametrize("source", [OURS, ALL, ALL | {"prefix": None}], ids=["prefix", "all", "null"])
+def test_env_from_that_may_set_it_is_as_unknown_as_a_variable_from_elsewhere(source: dict[str, Any]) -> None:
+    decision = convert(typed_pod(takes(128, OTHERS, source)))
+    assert (decision.outcome.value, decision.patch) == ("unchanged", ())
+    assert codes(decision.warnings) == ["NEU106", "NEU225"]
+    assert str(decision.warnings[1]) == (
+        "NEU225: container a takes variables from elsewhere, which may set NEURON_LOGICAL_NC_CONFIG: its value is not"
+        " known here, and cores are counted with the default of the instance type. Write the value in env, or set the"
+        " annotation neuron.aws.com/logical-neuron-core."
+    )
+    assert decision.warnings[1].path == "spec.containers[0].envFrom"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        typed_pod(takes(128, OTHERS)),
+        typed_pod(takes(128, ALL, variables=[2])),
+        typed_pod(takes(128, ALL), annotation="2"),
+        typed_pod({**cores_container("a", 128), "name": "b"}, {**takes(0, ALL)}),
+    ],
+    ids=["another prefix", "written in env", "annotation", "another container"],
+)
+def test_env_from_that_cannot_set_it_changes_nothing(pod: dict[str, Any]) -> None:
+    assert codes(convert(pod).errors) == ["NEU106"]
+
+
+def test_env_from_of_a_pod_that_can_be_converted_is_no_reason_to_warn() -> None:
+    decision = convert(typed_pod(takes(4, ALL)))
+    assert (decision.outcome.value, decision.warnings) == ("converted", ())
+
+
+@pytest.mark.parametrize("where", [{"envFrom": [ALL]}, {"env": [{"name": LNC, "valueFrom": TAKEN}]}], ids=str)
+@pytest.mark.parametrize(("cores", "kind"), [(129, "trn2.48xlarge"), (33, "trn1.32xlarge")])
+def test_a_pod_that_no_value_makes_right_is_denied(where: dict[str, Any], cores: int, kind: str) -> None:
+    assert codes(convert(typed_pod({**cores_container("a", cores), **where}, kind=kind)).errors) == ["NEU106"]
+
+
 def test_a_type_without_the_setting_names_the_variable() -> None:
     (error,) = convert(typed_pod(cores_container("a", 2, 2), kind="trn1.32xlarge")).errors
     assert (error.code, error.path) == ("NEU111", "spec.containers[0].env")

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import HealthStatus
-from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
+from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.publish.offer import UltraServerOffer
 from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, answer, eventually
@@ -176,7 +176,7 @@ def plugin() -> Exposition:
     for grade in Grade:
         metrics.node_checks.labels("CDI", grade.value).set(1)
     use = DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c")
-    metrics.device_series.used = {use: UseOfCores(memory=0, busy=0.0)}
+    metrics.device_series.used = {use: CoreUse(memory=0, busy=0.0)}
     metrics.device_series.power = {"neuron-device-0": 0.25}
     metrics.device_series.healthy = {"neuron-device-0": True}
     return Exposition(

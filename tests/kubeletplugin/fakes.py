@@ -19,7 +19,7 @@ from kubeletplugin.discover.health import node_facts
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
-from kubeletplugin.ports import JsonObject, KubeError
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
 from kubeletplugin.prepare.containers import MetadataFiles
@@ -30,6 +30,7 @@ from kubeletplugin.publish.slices import published_attributes
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from neuron.api.nodes import read_node
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import ApiServerError, StatusError
 
 NODE = "node-1"
 DRIVER = "neuron.aws.com"
@@ -306,7 +307,7 @@ class FakeApi:
         self.claim_objects: dict[str, JsonObject] = {}
         self.stored: dict[str, JsonObject] = {}
         self.calls: list[str] = []
-        self.fail: KubeError | None = None
+        self.fail: ApiServerError | None = None
         self.drop: Callable[[JsonObject], None] = lambda _spec: None
         self.version = "v1.36.2"
         self.taints = True
@@ -328,7 +329,7 @@ class FakeApi:
         if self.fail is not None:
             raise self.fail
         if what in self.forbidden:
-            raise KubeError(f"may not {what}", 403, "Forbidden")
+            raise StatusError(403, f"may not {what}", "Forbidden")
 
     async def node(self) -> JsonObject:
         self._call("get node")
@@ -433,16 +434,16 @@ class FakeApi:
         name = body["metadata"]["name"]
         self._call(f"create {name}")
         if name in self.stored:
-            raise KubeError(f"{name} already exists", 409, "AlreadyExists")
+            raise StatusError(409, f"{name} already exists", "AlreadyExists")
         return self._store("ADDED", body)
 
     async def update(self, body: Mapping[str, Any]) -> JsonObject:
         name = body["metadata"]["name"]
         self._call(f"update {name}")
         if name not in self.stored:
-            raise KubeError(f"{name} not found", 404, "NotFound")
+            raise StatusError(404, f"{name} not found", "NotFound")
         if self.stored[name]["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
-            raise KubeError(f"{name} has changed", 409, "Conflict")
+            raise StatusError(409, f"{name} has changed", "Conflict")
         return self._store("MODIFIED", body)
 
     async def delete(self, name: str) -> None:

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from kubeletplugin.changes import repeat
-from kubeletplugin.ports import WAITS, KubeError
+from kubeletplugin.ports import WAITS
+from runtime.api_server import ApiServerError, StatusError, UnreachableError
 from tests.kubeletplugin.fakes import FakeClock
 
 NODES = 500
@@ -18,7 +19,7 @@ class EndedError(Exception):
     """The node has begun its next session, and the test ends."""
 
 
-def next_session(seed: int, lasted: float, error: KubeError | None) -> float:
+def next_session(seed: int, lasted: float, error: ApiServerError | None) -> float:
     """Seconds between the end of a node's first session and the beginning of its next one."""
     clock, begun = FakeClock(), []
     jitter = random.Random(seed).uniform  # noqa: S311 - a test
@@ -31,7 +32,7 @@ def next_session(seed: int, lasted: float, error: KubeError | None) -> float:
         if error:
             raise error
 
-    async def failed(_: KubeError) -> None:
+    async def failed(_: ApiServerError) -> None:
         pass
 
     with pytest.raises(EndedError):
@@ -43,12 +44,12 @@ def next_session(seed: int, lasted: float, error: KubeError | None) -> float:
     ("lasted", "error", "within"),
     [
         pytest.param(LONG + 1, None, WAITS.spread, id="server-ended-the-watch"),
-        pytest.param(LONG + 1, KubeError("reset"), WAITS.spread, id="connection-broke"),
-        pytest.param(0.1, KubeError("refused"), 1.0, id="server-is-away"),
+        pytest.param(LONG + 1, UnreachableError("reset"), WAITS.spread, id="connection-broke"),
+        pytest.param(0.1, UnreachableError("refused"), 1.0, id="server-is-away"),
     ],
 )
 def test_nodes_whose_sessions_end_together_do_not_come_back_together(
-    lasted: float, error: KubeError | None, within: float
+    lasted: float, error: ApiServerError | None, within: float
 ) -> None:
     pauses = [next_session(seed, lasted, error) for seed in range(NODES)]
     assert max(pauses) <= within
@@ -57,4 +58,4 @@ def test_nodes_whose_sessions_end_together_do_not_come_back_together(
 
 
 def test_a_node_waits_as_long_as_the_server_asks_for() -> None:
-    assert next_session(1, LONG + 1, KubeError("busy", 429, "TooManyRequests", 9.0)) == 9.0
+    assert next_session(1, LONG + 1, StatusError(429, "busy", "TooManyRequests", retry_after=9.0)) == 9.0

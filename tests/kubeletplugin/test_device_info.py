@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import types
 from collections.abc import Collection
 from typing import Any
 
@@ -11,9 +10,9 @@ from prometheus_client import generate_latest
 
 from kubeletplugin.device_info import DeviceInfo, rows, use_of
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.core_use import CoresUse, CoreUse, UseReader
+from kubeletplugin.discover.core_use import CoresUse, UseReader
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
-from kubeletplugin.metrics import DeviceUse, PluginMetrics, UseOfCores
+from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
@@ -78,10 +77,10 @@ class Inside:
     """A driver that runs operations at once."""
 
     def __init__(self, preparer: Any, usage: Any) -> None:
-        self.node = types.SimpleNamespace(preparer=preparer, usage=usage)
+        self.preparer, self.usage = preparer, usage
 
-    async def in_state(self, call: Any) -> Any:
-        return call()
+    async def checkpoint(self) -> Any:
+        return self.preparer.checkpoint()
 
 
 @dataclasses.dataclass
@@ -145,19 +144,19 @@ def test_a_scrape_shows_what_the_cores_of_a_pod_do(node: Node, metrics: PluginMe
 @pytest.mark.parametrize(
     ("cores", "found", "told"),
     [
-        ("0-1", {0: CoreUse(5, 1.0), 1: CoreUse(6, 3.0), 2: CoreUse(9, 9.0)}, UseOfCores(11, 2.0)),
-        ("1,2", {0: CoreUse(5, 1.0), 1: CoreUse(6), 2: CoreUse(0, 9.0)}, UseOfCores(6, None)),
-        ("0-1", {0: CoreUse(5, 1.0)}, UseOfCores(None, None)),
-        ("", {0: CoreUse(5, 1.0)}, UseOfCores(None, None)),
+        ("0-1", {0: CoreUse(5, 1.0), 1: CoreUse(6, 3.0), 2: CoreUse(9, 9.0)}, CoreUse(11, 2.0)),
+        ("1,2", {0: CoreUse(5, 1.0), 1: CoreUse(6), 2: CoreUse(0, 9.0)}, CoreUse(6, None)),
+        ("0-1", {0: CoreUse(5, 1.0)}, CoreUse(None, None)),
+        ("", {0: CoreUse(5, 1.0)}, CoreUse(None, None)),
     ],
     ids=["mean", "time-not-told-of-one", "a-core-without-files", "cores-not-known"],
 )
 def test_use_is_told_only_if_all_cores_of_the_container_tell_it(
-    cores: str, found: dict[int, CoreUse], told: UseOfCores
+    cores: str, found: dict[int, CoreUse], told: CoreUse
 ) -> None:
     row = DeviceUse("neuron-device-3", cores, "p", "ns", "main", "c")
     assert use_of(row, {3: CoresUse(found)}) == told
-    assert use_of(row, {2: CoresUse(found)}) == UseOfCores()
+    assert use_of(row, {2: CoresUse(found)}) == CoreUse()
 
 
 def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metrics: PluginMetrics) -> None:
@@ -175,6 +174,6 @@ def test_a_kubelet_that_does_not_answer_leaves_the_last_series(node: Node, metri
 
 
 def test_labels_of_the_series_are_escaped(metrics: PluginMetrics) -> None:
-    metrics.device_series.used = {DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"): UseOfCores()}
+    metrics.device_series.used = {DeviceUse("d", "", 'a"\n\\b', "ns", "c", "claim"): CoreUse()}
     [line] = [each for each in shown(metrics) if "device_info" in each]
     assert 'pod="a\\"\\n\\\\b"' in line

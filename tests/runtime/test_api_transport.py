@@ -24,7 +24,6 @@ from cryptography.x509.oid import NameOID
 from kubernetes.aio.client.configuration import Configuration
 
 from kubeletplugin import api_store
-from kubeletplugin.discover.own_node import NodeApi
 from runtime.api_server import COMPACT, UnreachableError
 from runtime.api_transport import Connection, load_configuration
 from tests.support.serving import ROOT
@@ -146,7 +145,7 @@ async def webhook(path: Path) -> None:
 async def driver(path: Path) -> None:
     api = await api_store.connect(path, "node-1")
     try:
-        assert await NodeApi(api, "node-1").node() == NODE
+        assert await api.node() == NODE
     finally:
         await api.close()
 
@@ -238,10 +237,10 @@ def test_the_plugin_reads_a_rotated_token_again(tmp_path: Path) -> None:
     async def scenario(path: Path) -> None:
         api = await api_store.connect(path, "node-1")
         try:
-            assert await NodeApi(api, "node-1").node() == NODE
+            assert await api.node() == NODE
             (tmp_path / "token").write_text("fresh")
             server.token = "fresh"
-            assert await NodeApi(api, "node-1").node() == NODE
+            assert await api.node() == NODE
         finally:
             await api.close()
 

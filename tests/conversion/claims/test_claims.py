@@ -439,10 +439,17 @@ NO_WHOLE_NODE = (
             " Please request a different number of devices. Nearest valid counts: 12 or 16.",
         ),
         (
-            [cores(2), cores(1)], types("trn1.2xlarge"), DeviceConfig(), "NEU106",
+            [ask(1, CORE, Role.INIT), ask(1, CORE, Role.SIDECAR, 1), ask(1, CORE, Role.SIDECAR, 2)],
+            types("trn1.2xlarge"), DeviceConfig(), "NEU106",
             "the pod's containers need 2 Neuron devices in all, because the cores of each container are rounded up to"
             " whole devices, and trn1.2xlarge has 1. Spread the containers over several pods, or request fewer"
             " devices.",
+        ),
+        (
+            # Also without rounding, 17 and 16 cores are more than 32.
+            [cores(17), cores(16)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
+            "the pod's containers need 17 Neuron devices in all, and trn1.32xlarge has 16. Spread the containers over"
+            " several pods, or request fewer devices.",
         ),
         (
             [cores(33)], types("trn1.32xlarge"), DeviceConfig(), "NEU106",
@@ -492,7 +499,8 @@ NO_WHOLE_NODE = (
     ],
     ids=[
         "devices-only", "devices-only-among-others", "whole-node-only",
-        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores", "pod-total", "requests", "lnc",
+        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores-in-all", "cores",
+        "pod-total", "requests", "lnc",
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kubeletplugin.checks.readings import (
@@ -14,7 +15,6 @@ from kubeletplugin.checks.readings import (
     Interface,
     NodeInfo,
     Readings,
-    Roots,
     TrialWrite,
     device_node,
     read_files,
@@ -22,20 +22,28 @@ from kubeletplugin.checks.readings import (
 from kubeletplugin.checks.table import CHECKS, Grade, NodeFinding, judge
 from kubeletplugin.discover.processes import OpenDevice
 from kubeletplugin.discover.sysfs import discover, read_logical_nc
+from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
-from tests.kubeletplugin.fakes import Node
+from tests.kubeletplugin.fakes import NODE, Node
 
 EFA = "efa"
 
 
-def roots(node: Node) -> Roots:
-    return Roots(node.sysfs, node.dev, node.root / "logical_nc_config", (node.root,))
+def settings(node: Node) -> DriverSettings:
+    return DriverSettings(
+        node_name=NODE,
+        sysfs_root=node.sysfs,
+        dev_root=node.dev,
+        logical_nc_file=node.root / "logical_nc_config",
+        cdi_dir=node.root,
+        state_dir=node.root,
+    )
 
 
 def readings(node: Node, /, **changes: object) -> Readings:
     """What the driver reads on an emulated tree, as if it were a real one."""
-    hardware = discover(node.sysfs, node.dev, roots(node).logical_nc)
-    found = read_files(roots(node), hardware, Catalogue().get(node.instance_type), emulated=False)
+    hardware = discover(node.sysfs, node.dev, settings(node).logical_nc_file)
+    found = read_files(settings(node), hardware, Catalogue().get(node.instance_type))
     return dataclasses.replace(found, **changes)  # type: ignore[arg-type] # the test names fields
 
 
@@ -181,7 +189,7 @@ def test_the_nodes_default_of_the_logical_core(
 ) -> None:
     node = Node(tmp_path / "node", instance_type)
     if text is not None:
-        roots(node).logical_nc.write_text(text)
+        settings(node).logical_nc_file.write_text(text)
     found = finding("logical NeuronCore", readings(node))
     assert (found.result, said in found.found) == (result, True), found
 
@@ -290,9 +298,9 @@ def test_a_container_proves_cdi_or_its_absence(trn2: Node) -> None:
 
 
 def test_a_folder_in_which_nothing_can_be_written(trn2: Node) -> None:
-    there = dataclasses.replace(roots(trn2), written=(trn2.root / "no-folder",))
-    found = read_files(there, trn2.discover(), None, emulated=False)
-    assert found.writes == (TrialWrite(trn2.root / "no-folder", "No such file or directory"),)
+    there = msgspec.structs.replace(settings(trn2), cdi_dir=trn2.root / "no-folder")
+    found = read_files(there, trn2.discover(), None)
+    assert found.writes == (TrialWrite(there.cdi_dir, "No such file or directory"), TrialWrite(trn2.root))
     assert finding("test write", found).result is Grade.WRONG
 
 

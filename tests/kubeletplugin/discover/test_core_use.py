@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover import core_use, emulate
-from kubeletplugin.discover.core_use import CoresUse, CoreUse, UseReader
+from kubeletplugin.discover.core_use import CoresUse, UseReader
+from kubeletplugin.metrics import CoreUse
 from tests.kubeletplugin.fakes import Node
 
 

@@ -76,7 +76,7 @@ def test_the_same_state_gives_the_same_bytes() -> None:
 
 
 def test_claims_are_added_and_removed() -> None:
-    assert CHECKPOINT.without_claim(CLAIM.uid) == Checkpoint("boot")
+    assert CHECKPOINT.without_claims(CLAIM.uid) == Checkpoint("boot")
     assert Checkpoint("boot").with_claim(CLAIM) == CHECKPOINT
     assert str(CLAIM) == f"ns/c (UID {uid(1)})"
 

@@ -13,11 +13,11 @@ import pytest
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import KubeError
 from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.driver import ClaimReference, Driver
 from neuron.hardware.instances import Catalogue
+from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import (
     DRIVER,
     NODE,
@@ -52,8 +52,9 @@ class World:
         self.node = Node(root)
         self.api, self.clock, self.metrics = FakeApi(), FakeClock(), PluginMetrics()
         self.monitor = HealthMonitor(self.node.discover, Catalogue, self.clock, 1.0)
-        claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE, FakeUsage())
-        self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
+        self.driver = Driver(
+            self.node.preparer(), self.api, self.node.view, NODE, FakeUsage(), clock=self.clock, metrics=self.metrics
+        )
         self.writer = ClaimStatusWriter(self.driver, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01)
         self.driver.observer = self.writer
 
@@ -100,7 +101,7 @@ async def running(world: World) -> AsyncIterator[None]:
 
 def restarted(world: World) -> None:
     """Another instance of the driver on the same node."""
-    world.driver.node = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE, FakeUsage())
+    world.driver.preparer = world.node.preparer()
     world.writer = ClaimStatusWriter(world.driver, world.monitor, clock=world.clock, metrics=world.metrics)
 
 
@@ -381,7 +382,7 @@ async def test_one_claim_that_has_to_be_tried_again_is_not_forgotten_for_the_oth
 
     async def apply(namespace: str, name: str, *arguments: Any, **options: Any) -> Any:
         if name == f"claim-{failing}":
-            raise KubeError("down", 503)
+            raise StatusError(503, "down")
         return await really(namespace, name, *arguments, **options)
 
     monkeypatch.setattr(world.api, "apply_devices", apply)
@@ -473,7 +474,7 @@ async def test_status_is_written_again_after_the_api_server_was_unavailable(worl
         world.api.fail = None
         await world.prepare(1, *devices(0))
         await eventually(lambda: world.entries(1))
-        world.api.fail = KubeError("down", 503)
+        world.api.fail = StatusError(503, "down")
         await world.unprepare(1)
         await eventually(lambda: world.errors() >= 2)
         assert world.consecutive_errors() == world.errors()
@@ -487,12 +488,13 @@ async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.prepare(1, *devices(0))
-    world.api.fail = KubeError("resourceclaims/status is forbidden", 403, "Forbidden")
+    world.api.fail = StatusError(403, "resourceclaims/status is forbidden", "Forbidden")
     assert await world.writer.sync(), "nothing to repeat soon"
     assert await world.writer.sync()
     assert (world.errors(), world.consecutive_errors()) == (1, 1), "the pause after a refusal is no success"
-    said = caplog.records[-1].__dict__["error"]
-    assert said == "the status of ResourceClaim ns/claim-1 cannot be written: resourceclaims/status is forbidden"
+    assert caplog.records[-1].__dict__["error"] == (
+        "the status of ResourceClaim ns/claim-1 cannot be written: HTTP 403, 'resourceclaims/status is forbidden'"
+    )
     world.api.fail = None
     world.clock.time += 601
     await world.writer.sync()

@@ -10,9 +10,10 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject, KubeError, UnreadableObjectError
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
+from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from neuron.api.allocation import AllocatedClaim, read_allocation
+from runtime.api_server import ApiServerError, StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (
     NODE,
     FakeApi,
@@ -28,7 +29,7 @@ from tests.kubeletplugin.fakes import (
 )
 from tests.support.timing import assert_below
 
-DOWN = KubeError("The API server did not answer GET /x: connection refused")
+DOWN = UnreachableError("cannot connect to https://10.0.0.1: Connection refused")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def metrics() -> PluginMetrics:
 
 @pytest.fixture
 def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
+    driver = Driver(node.preparer(), api, node.view, NODE, FakeUsage(), clock=clock, metrics=metrics)
     yield driver
     driver.close()
 
@@ -152,7 +153,7 @@ def test_unprepare_needs_no_claim_and_no_api_server(driver: Driver, api: FakeApi
     assert node.spec_names() == []
 
 
-def failing(times: int, error: KubeError, api: FakeApi) -> Callable[[str, str], Awaitable[Any]]:
+def failing(times: int, error: ApiServerError, api: FakeApi) -> Callable[[str, str], Awaitable[Any]]:
     really, left = api.claim, [error] * times
 
     async def claim(namespace: str, name: str) -> Any:
@@ -165,11 +166,11 @@ def failing(times: int, error: KubeError, api: FakeApi) -> Callable[[str, str], 
 
 @pytest.mark.parametrize(
     "error",
-    [DOWN, KubeError("busy", 429, "TooManyRequests"), KubeError("oops", 503, "ServiceUnavailable")],
+    [DOWN, StatusError(429, "busy", "TooManyRequests"), StatusError(503, "oops", "ServiceUnavailable")],
     ids=["no-answer", "overload", "unavailable"],
 )
 def test_requests_are_retried_until_the_api_server_answers(
-    driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: KubeError
+    driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: ApiServerError
 ) -> None:
     api.add_claim(claim_object(1, *devices(0)))
     monkeypatch.setattr(api, "claim", failing(5, error, api))
@@ -182,7 +183,7 @@ def test_a_pause_that_the_api_server_asks_for_is_kept_if_the_call_has_time(
     driver: Driver, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, asked: float, pause: float
 ) -> None:
     api.add_claim(claim_object(1, *devices(0)))
-    monkeypatch.setattr(api, "claim", failing(1, KubeError("busy", 429, "TooManyRequests", asked), api))
+    monkeypatch.setattr(api, "claim", failing(1, StatusError(429, "busy", "TooManyRequests", retry_after=asked), api))
     assert prepare(driver, 1)[uid(1)].error == ""
     assert clock.slept == [pause]
 
@@ -194,7 +195,7 @@ def test_an_api_server_that_stays_away_is_an_error_within_the_budget(
     start = clock.monotonic()
     outcome = prepare(driver, 1, 2)[uid(1)]
     assert outcome.error == (
-        "ResourceClaim ns/claim-1 cannot be read: The API server did not answer GET /x: connection refused. The "
+        "ResourceClaim ns/claim-1 cannot be read: cannot connect to https://10.0.0.1: Connection refused. The "
         "kubelet tries again by itself."
     )
     assert 30 < clock.monotonic() - start <= 80, "two claims on one clock, each within its 40 s"
@@ -288,8 +289,8 @@ def test_a_driver_that_stops_waits_for_a_call_of_the_kubelet(
 
 
 def test_a_refused_request_is_not_retried(driver: Driver, api: FakeApi, clock: FakeClock) -> None:
-    api.fail = KubeError("The API server answered 403: forbidden", 403, "Forbidden")
-    assert "answered 403: forbidden" in prepare(driver, 1)[uid(1)].error
+    api.fail = StatusError(403, "no", "Forbidden")
+    assert "ResourceClaim ns/claim-1 cannot be read: HTTP 403, 'no'." in prepare(driver, 1)[uid(1)].error
     assert clock.slept == []
 
 
@@ -354,7 +355,7 @@ class UnreadableFirst(FakeApi):
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         if name == "claim-1":
             self.calls.append(name)
-            raise UnreadableObjectError(f"{namespace}/{name} is stored and cannot be read: it is nested too deeply")
+            raise UnreadableAnswerError(f"{namespace}/{name} is stored and cannot be read: it is nested too deeply")
         return await super().claim(namespace, name)
 
 
@@ -363,7 +364,7 @@ def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
+    driver = Driver(node.preparer(), api, node.view, NODE, FakeUsage(), clock=clock, metrics=metrics)
     outcomes = prepare(driver, 1, 2)
     driver.close()
     assert "cannot be read: ns/claim-1 is stored and cannot be read: it is nested too deeply" in outcomes[uid(1)].error
