@@ -158,11 +158,8 @@ def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
     return pb.NodeWatchResourcesResponse(devices=devices)
 
 
-_SERVICE: Final = "pluginregistration.Registration"
-_PLUGIN_TYPE: Final = "DRAPlugin"
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
-_HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 _READINESS: Final = "readiness"
 _OFFERS: Final = {f"{_READINESS}/devices": DEVICES, f"{_READINESS}/node": NODE}
 _NAMES: Final = frozenset({"", "liveness", _READINESS, *_OFFERS})
@@ -351,7 +348,7 @@ def registration(endpoint: Path, answered: Callable[[bool], None]) -> grpc.Gener
     pb = registration_v1_pb2
 
     async def get_info(_request: object, _context: object) -> object:
-        return pb.PluginInfo(type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(endpoint), supported_versions=SERVICES)
+        return pb.PluginInfo(type="DRAPlugin", name=names.DRIVER, endpoint=str(endpoint), supported_versions=SERVICES)
 
     async def notify(request: Any, _context: object) -> object:
         if request.plugin_registered:
@@ -362,7 +359,7 @@ def registration(endpoint: Path, answered: Callable[[bool], None]) -> grpc.Gener
         return pb.RegistrationStatusResponse()
 
     return unary(
-        _SERVICE,
+        "pluginregistration.Registration",
         {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
     )
 
@@ -390,7 +387,7 @@ class Prober:
             serving = await self.serves() and self._ready_for(request.service)
             return health_v1_pb2.HealthCheckResponse(status="SERVING" if serving else "NOT_SERVING")
 
-        return unary(_HEALTH_SERVICE, {"Check": (check, health_v1_pb2.HealthCheckRequest)})
+        return unary("grpc.health.v1.Health", {"Check": (check, health_v1_pb2.HealthCheckRequest)})
 
     def _ready_for(self, service: str) -> bool:
         if not service.startswith(_READINESS):
