@@ -25,13 +25,13 @@ from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.kubelet import (
-    Prober,
     SocketError,
     SocketKeeper,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    probe_service,
     registration,
     remove_stale_sockets,
     socket_paths,
@@ -195,8 +195,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await stack.enter_async_context(_serving(registering))
         parts.append(SocketKeeper(plugin, registering, gate, clock))
         if settings.health_port:
-            prober = Prober(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
-            await stack.enter_async_context(_health_service(settings, prober))
+            probes = probe_service(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
+            await stack.enter_async_context(_health_service(settings, probes))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
         await _until_stopped(stop, *parts)
         if not (await asyncio.to_thread(sockets)).names:
@@ -324,11 +324,11 @@ async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _health_service(settings: DriverSettings, prober: Prober) -> AsyncIterator[None]:
+async def _health_service(settings: DriverSettings, probes: grpc.GenericRpcHandler) -> AsyncIterator[None]:
     host = _host(settings)
     where = f"[{host}]:{settings.health_port}" if ":" in host else f"{host}:{settings.health_port}"  # RFC 3986
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((prober.handler(),))
+    server.add_generic_rpc_handlers((probes,))
     try:
         server.add_insecure_port(where)
         await server.start()
