@@ -8,6 +8,7 @@ converted does not depend on observations, but on `Store.supply`: what exists no
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,7 +18,6 @@ from cluster.kinds import claim_templates, namespaces
 from cluster.kinds.claim_templates import TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.namespaces import project_namespace_record
-from cluster.kinds.node_pools import project as project_pool
 from cluster.kinds.nodes import project_node
 from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.kinds.resource_slices import project_slice
@@ -37,6 +37,7 @@ from cluster.store import (
     StoredKind,
 )
 from neuron import names
+from neuron.api.node_pools import describe
 from neuron.api.workloads import resized_in_place
 from runtime.api_server import ApiServer, Collection, Resource
 from runtime.watching import Timing
@@ -109,7 +110,7 @@ SUPPLIES: Final[tuple[KeptKind[Any], ...]] = (
         KeptKind(
             POOLS[kind],
             Collection(each),
-            Projection(project_pool(kind)),
+            Projection(functools.partial(describe, kind)),
             needed=False,
             installed=False,
             older=Collection(OLDER[each]) if each in OLDER else None,

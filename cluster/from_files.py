@@ -1,5 +1,6 @@
 """Fills a store with objects as people write them: of files, or of lists of a cluster. Any of them may be malformed."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -8,7 +9,6 @@ from msgspec import structs
 from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.namespaces import project_namespace_record
-from cluster.kinds.node_pools import project as project_pool
 from cluster.kinds.nodes import project_node
 from cluster.kinds.resource_quotas import project_limit_range, project_quota
 from cluster.kinds.resource_slices import project_slice
@@ -45,7 +45,7 @@ _READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mappin
     workloads.VERTICAL_AUTOSCALER: (AUTOSCALER, workloads.resized_in_place),
     (GROUP, "ResourceSlice"): (RESOURCE_SLICE, project_slice),
     ("", "Node"): (NODE, project_node),
-    **{(group, kind): (POOLS[kind], project_pool(kind)) for group, kind in node_pools.KINDS},
+    **{(group, kind): (POOLS[kind], functools.partial(node_pools.describe, kind)) for group, kind in node_pools.KINDS},
 }
 MEANT_FOR_OTHERS: Final = frozenset(
     {*_READERS, (GROUP, CLAIM_TEMPLATE.name), (GROUP, RESOURCE_CLAIM.name), *WITHOUT_PODS}

@@ -20,7 +20,7 @@ from cluster.bounded_objects import Key
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.kinds.device_classes import ClassFacts, DeviceClasses
 from cluster.kinds.namespaces import NamespaceRecord
-from cluster.kinds.node_pools import Described, SupplyIndex
+from cluster.kinds.node_pools import SupplyIndex
 from cluster.kinds.nodes import NodeKind, with_node, with_types
 from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
 from cluster.kinds.resource_slices import SliceFacts, TraitCounts, with_pool
@@ -29,6 +29,7 @@ from conversion.facts import NO_FACTS, NamespaceFacts
 from neuron.api import node_pools
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.fields import namespace_named
+from neuron.api.node_pools import Described
 from neuron.api.slice_shapes import Census
 from neuron.api.workloads import GroupClaim, group_of
 from neuron.hardware.device_shapes import DeviceShape

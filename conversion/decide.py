@@ -29,7 +29,7 @@ from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
-from conversion.findings.obstacles import resized
+from conversion.findings.obstacles import resized, unread_pool
 from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
@@ -316,6 +316,7 @@ def decide(
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
     own = [*queues.declared(subject.group, subject.kind, subject.data, device_class)]
+    own += unread_pool(subject.group, subject.kind, subject.data)
     own += _uncounted(subject, parts, inputs)
     own += _unread_settings(subject, parts)
     own += _unread_resources(subject, parts)

@@ -1234,10 +1234,12 @@ CODES: Final = {
     "NEU905": FindingCode(
         "The pools of autoscalers are not known",
         "The webhook cannot list NodePools, EC2NodeClasses, MachineDeployments or Nodes, or cannot read one of them, "
-        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits.",
+        "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits. In "
+        "files: one of these objects has a field of a wrong type.",
         "it is not known whether an autoscaler makes the nodes of this pod: the list of nodepools.karpenter.sh is not "
         "complete yet. The pod is converted; if only a dynamic pool can take it, it stays Pending. Allow the webhook "
-        "to list and watch the pools (docs/how-to/types.md), and create the pod again.",
-        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), and create the pod again.",
+        "to list and watch the pools (docs/how-to/types.md), or correct what cannot be read, and create the pod again.",
+        "Allow the webhook to list and watch them (deploy/manifests/rbac.yaml), correct what cannot be read, and "
+        "create the pod again.",
     ),
 }

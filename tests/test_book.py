@@ -21,8 +21,6 @@ from tests.commands.report.test_render import hostile, whole
 from tests.support.book import ROOT, build
 from tests.support.browser import Page, browsing
 
-pytestmark = pytest.mark.anyio
-
 PAGES = sorted(each for each in (ROOT / "docs").rglob("*.md") if "_build" not in each.parts)
 
 

@@ -336,7 +336,9 @@ class Connections:
     def _unconstrained(self, leaf: Leaf, entry: InstanceType, loose: Sequence[InstanceType]) -> Finding:
         """NEU524 with the YAML to add."""
         count = leaf.devices.count
-        message = f"nothing keeps the {count} devices of request {leaf.request[:30]} connected."
+        # Another finding says that the name is missing or has a wrong type.
+        which = f"request {leaf.request[:30]}" if leaf.request else "a request without a name"
+        message = f"nothing keeps the {count} devices of {which} connected."
         fix = self._advice(leaf, entry)
         attribute = self._attribute(entry, count)
         lacking = [each.name for each in loose if attribute and self._attribute(each, count) != attribute]
@@ -351,7 +353,7 @@ class Connections:
             # AWS's own driver, and sizes without a window attribute.
             return f"Select neighbours, such as: {first_devices(count)}."
         yaml = f"constraints: [{{requests: [{leaf.devices.reference}], matchAttribute: {attribute}}}]"
-        if len(yaml) > 100:
+        if len(yaml) > 100 or not all(leaf.devices.reference.split("/")):
             yaml = f"constraints: [{{matchAttribute: {attribute}}}]"
         return f"Add {yaml}"
 

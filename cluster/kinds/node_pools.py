@@ -1,32 +1,11 @@
 """Collects the pools of autoscalers, and the nodes that no pool made, into a `Supply`. Does no I/O."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
 from cluster.bounded_objects import KEPT
 from cluster.kinds.nodes import NodeKind
 from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
-from neuron.api import node_pools
-from neuron.api.fields import WrongFormError
-from neuron.api.node_pools import Pool
-
-Described: TypeAlias = Pool | tuple[str, ...] | str
-"""What is kept of an object: a pool, the zones of a node class, or why it cannot be read."""
-
-
-def project(kind: str) -> Callable[[Mapping[str, object]], Described | None]:
-    """The projection of objects of a kind of `node_pools.KINDS`."""
-
-    def read(item: Mapping[str, object]) -> Described | None:
-        try:
-            if kind == node_pools.NODE_CLASS[1]:
-                return node_pools.read_zones(item)
-            return node_pools.read_pool(kind, item)
-        except WrongFormError as error:
-            return str(error)
-
-    return read
+from neuron.api.node_pools import Described, Pool
 
 
 class SupplyIndex:

@@ -143,12 +143,16 @@ class Document:
         if root is not None:
             offset = _locate(root, path)
         elif self.json:
-            offset = _locate_json(self.text, path)
+            offset = self._json_places.offset(path)
         else:
             return self.line
         if offset < LONG:
             return self.line + self.text.count("\n", 0, offset)
         return self.line + bisect.bisect_left(self._line_ends, offset)
+
+    @functools.cached_property
+    def _json_places(self) -> "_JsonPlaces":
+        return _JsonPlaces(self.text)
 
     @functools.cached_property
     def _line_ends(self) -> list[int]:
@@ -433,29 +437,43 @@ def _json_data(document: Document) -> tuple[object, Sequence[RepeatedKey]]:
     return data, repeated
 
 
-def _locate_json(text: str, path: Sequence[str | int]) -> int:
-    """Offset in JSON of the nearest value on the way to a path: as `_locate`."""
-    offset = at = _next_token(text, 0)
-    for step in path:
-        is_object = text.startswith("{", at)
-        if not is_object and not (text.startswith("[", at) and str(step).isdecimal()):
-            break
-        at = _next_token(text, at + 1)
-        number = 0
-        while text[at] not in "}]":
-            start, wanted = at, not is_object and number == int(step)
-            if is_object:
-                name, at = _decode(text, at)
-                wanted, at = name == step, _next_token(text, at)
-            if wanted:
-                offset = start
+class _JsonPlaces:
+    """Finds values in JSON. Each object or array is read once, when a place in it is asked for first."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._members: dict[int, dict[str | int, tuple[int, int]]] = {}
+        """Offset of an object or array -> key or index -> offset of the member, and of its value."""
+
+    def offset(self, path: Sequence[str | int]) -> int:
+        """Offset of the nearest value on the way to a path: as `_locate`."""
+        offset = at = _next_token(self._text, 0)
+        for step in path:
+            if at not in self._members:
+                self._members[at] = dict(self._read(at))
+            is_index = self._text.startswith("[", at) and str(step).isdecimal()
+            found = self._members[at].get(int(step) if is_index else step)
+            if found is None:
                 break
-            _, at = _decode(text, at)
-            at = _next_token(text, at)
+            offset, at = found
+        return offset
+
+    def _read(self, at: int) -> Iterator[tuple[str | int, tuple[int, int]]]:
+        """The members of a value; none if it is no object or array."""
+        is_object = self._text.startswith("{", at)
+        if not is_object and not self._text.startswith("[", at):
+            return
+        at = _next_token(self._text, at + 1)
+        number = 0
+        while self._text[at] not in "}]":
+            start, key = at, None
+            if is_object:
+                key, at = _decode(self._text, at)
+                at = _next_token(self._text, at)
+            yield number if key is None else key, (start, at)
+            _, at = _decode(self._text, at)
+            at = _next_token(self._text, at)
             number += 1
-        else:
-            break
-    return offset
 
 
 def _next_token(text: str, at: int) -> int:

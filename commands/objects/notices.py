@@ -73,21 +73,21 @@ class Reporter:
         self._notices = notices
         self._reported: set[Notice] = set()
 
-    def line(self, path: Path, text: str, code: str = "") -> None:
-        """Add a message about a place in the object, unless it was added before."""
+    def line(self, path: Path, text: str, code: str = "", *, field: str = "") -> None:
+        """Add a message about a place in the object, unless it was added before. `field`: its field path in `path`."""
         path = (*self._manifest.path, *path)
-        line = self._document.line_of(path)
+        line = self._document.line_of((*path, *path_steps(field)))
         number, subject = self._document.number, str(self._manifest)
-        path = (*self._document.place, *path)
-        notice = Notice(self._source, line, number, subject, path_text(path), text, code)
+        where = ".".join(filter(None, (path_text((*self._document.place, *path)), field)))
+        notice = Notice(self._source, line, number, subject, where, text, code)
         if notice not in self._reported:
             self._reported.add(notice)
             self._notices.append(notice)
 
     def finding(self, path: Path, finding: Finding) -> None:
         """Add a finding about the part of the object at `path`."""
-        steps = path_steps(finding.path)
-        self.line(steps if steps == _NAMESPACE else (*path, *steps), str(finding), finding.code)
+        of_object = path_steps(finding.path) == _NAMESPACE
+        self.line(() if of_object else path, str(finding), finding.code, field=finding.path)
 
     def repeated(self, path: Path, decision: Decision) -> None:
         """Add what server-side apply of the converted manifest would refuse. `path`: of the pod."""

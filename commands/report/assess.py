@@ -115,7 +115,7 @@ class Assessor:
         self._neuron_nodes = neuron_nodes
         self._places = places
         self._needs: dict[int, tuple[Decision, PodNeed | None]] = {}
-        self._equal_needs: dict[tuple[bytes, ...], PodNeed] = {}
+        self._equal_needs: dict[bytes, PodNeed] = {}
         self._decider = Decider(self._options, view, policies, past_shadow=past_shadow, counted_classes=counted_classes)
         self._amounts: dict[str, Devices] = {}
 
@@ -211,7 +211,8 @@ class Assessor:
         selection = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if spec.get(key)}
         bodies = [orjson.dumps(each.spec) for each in decision.templates]
         names_ = [f"{namespace}/{each.mapped.name}".encode() for each in decision.needs]
-        key = (orjson.dumps(selection, option=orjson.OPT_SORT_KEYS), *bodies, *names_)
+        # One text of its length: orjson leaves at least 4 KiB to each that it made.
+        key = b"\n".join((orjson.dumps(selection, option=orjson.OPT_SORT_KEYS), *bodies, *names_))
         if key not in self._equal_needs:
             claims = (*specs, *(each for each in mapped if each is not None))
             self._equal_needs[key] = PodNeed({"spec": selection}, claims)

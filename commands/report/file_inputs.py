@@ -121,7 +121,8 @@ class _InputReader:
             raw = self._reduced(manifest.kind, raw)
         kept = self._reduced is not None or not readable or pods.may_concern_us(raw)
         if kept or any(word in raw for word in _NAMES_TEMPLATE):
-            self.found.append(Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable))
+            made = Found(manifest.group, version, manifest.kind, raw, name, line, manifest.form, readable)
+            self.found.append(made.waiting())
 
     def _read_json(self, name: str, content: bytes) -> bool:
         """Read one JSON object or List; False if the file must be read as YAML, or has several objects."""
@@ -148,7 +149,7 @@ class _InputReader:
         group, _, short = version.rpartition("/")
         if (group, kind) not in MEANT_FOR_OTHERS:
             raw = raw if self._reduced is None else self._reduced(kind, raw)
-            self.found.append(Found(group, short, kind, raw, name, 1))
+            self.found.append(Found(group, short, kind, raw, name, 1).waiting())
             return
         data: dict[str, object] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
         self.facts += manifests_of(data)

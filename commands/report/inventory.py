@@ -7,6 +7,7 @@ it controls.
 """
 
 import dataclasses
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -37,7 +38,7 @@ class Found:
     """One object as it was read.
 
     Attributes:
-        raw: JSON.
+        text: JSON; of one that waits, compressed.
         source: file, or empty.
         form: findings about how a file writes it.
         readable: false for pods of a file that have a value of a wrong type: they are reported, whatever they request.
@@ -46,11 +47,21 @@ class Found:
     group: str
     version: str
     kind: str
-    raw: bytes
+    text: bytes
     source: str = ""
     line: int = 0
     form: tuple[Finding, ...] = ()
     readable: bool = True
+    waits: bool = False
+
+    @property
+    def raw(self) -> bytes:
+        """JSON."""
+        return zlib.decompress(self.text) if self.waits else self.text
+
+    def waiting(self) -> "Found":
+        """The same for objects of which many are kept: a stored pod takes a third of its text."""
+        return self if self.waits else dataclasses.replace(self, text=zlib.compress(self.text, 1), waits=True)
 
     @property
     def api_version(self) -> str:
@@ -158,13 +169,14 @@ class Inventory:
 
     def take(self, found: Found) -> Root | None:
         """Take an object; returns it if it is a workload. Objects that do not name Neuron resources are ignored."""
-        concerns_us = not found.readable or pods.may_concern_us(found.raw)
-        if not concerns_us and (self._finds_template is None or not self._finds_template(found.raw)):
+        raw = found.raw
+        concerns_us = not found.readable or pods.may_concern_us(raw)
+        if not concerns_us and (self._finds_template is None or not self._finds_template(raw)):
             return None
         try:
-            head = _decode(found.raw)
+            head = _decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            known = identity(found.raw)
+            known = identity(raw)
             self.unreadable.append(f"{found.kind} {known.namespace}/{known.name}")
             return None
         metadata, kind = head.metadata or _InventoryMetadata(), (found.group, found.kind)
@@ -185,7 +197,7 @@ class Inventory:
             self._roots.add(itself.uid)
             return Root(found, None, metadata.uid, running=kind == _POD and head.status is not None)
         if owner.uid not in self._roots and owner.uid not in self._owners and owner.uid not in self._spare:
-            self._spare[owner.uid] = (owner, found)
+            self._spare[owner.uid] = (owner, found.waiting())
         return None
 
     @property

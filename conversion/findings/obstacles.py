@@ -15,7 +15,7 @@ from conversion.facts import NamespaceFacts
 from conversion.objects import pods
 from neuron import names
 from neuron.api.fields import mapping, mappings, text
-from neuron.api.node_pools import NODE_GROUP, Pool
+from neuron.api.node_pools import KINDS, NODE_GROUP, Pool, describe
 from neuron.api.nodes import REQUIRED, Requirement, matches_nothing
 from neuron.findings import Finding, few, short, warning
 
@@ -118,8 +118,22 @@ def unknown_pools(context: ConversionContext) -> Finding:
         f"it is not known whether an autoscaler makes the nodes of this pod: {context.pools.problem}. The pod is"
         " converted; if only a dynamic pool can take it, it stays Pending."
     )
-    fix = "Allow the webhook to list and watch the pools (docs/how-to/types.md), and create the pod again."
+    fix = (
+        "Allow the webhook to list and watch the pools (docs/how-to/types.md), or correct what cannot be read, and"
+        " create the pod again."
+    )
     return warning("NEU905", "spec", message, fix, context.pools.problem)
+
+
+def unread_pool(group: str, kind: str, data: object) -> Iterator[Finding]:
+    """NEU905 about an object that describes the nodes of an autoscaler, and that has a wrong form."""
+    problem = describe(kind, data) if (group, kind) in KINDS else None
+    if isinstance(problem, str):
+        what, _, path = problem.partition(" - at `$")
+        name = short(text(mapping(mapping(data).get("metadata")).get("name")), _MOST_NAME)
+        message = f"{kind} {name} cannot be read: {what}. Pods are decided as if it were not there."
+        fix = "Give the field the type of the CustomResourceDefinition."
+        yield warning("NEU905", path.strip(".`"), message, fix)
 
 
 def unmet_selection(selection: NodeSelection, context: ConversionContext) -> Iterator[Finding]:

@@ -412,8 +412,10 @@ class _SpecReader:
             return
         seen: set[str] = set()
         for name, path in entries:
-            if name in seen:
-                message = f"the name {value_text(name.rpartition('/')[2])} is used twice."
+            own = name.rpartition("/")[2]
+            # One that is missing or has a wrong type is empty, which was said.
+            if own and name in seen:
+                message = f"the name {value_text(own)} is used twice."
                 self._refuse("NEU505", f"{path}.name", message, "Rename one of the two.", name)
             seen.add(name)
 

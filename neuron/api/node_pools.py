@@ -5,12 +5,12 @@ Sources: Karpenter, `karpenter.sh/v1` NodePool, `karpenter.k8s.aws/v1` EC2NodeCl
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from neuron import names
-from neuron.api.fields import Fields, ObjectMeta, mapping, read
+from neuron.api.fields import Fields, ObjectMeta, WrongFormError, mapping, read
 from neuron.api.taints import Taint
 from neuron.quantities import NotAQuantityError, parse_amount
 
@@ -131,6 +131,18 @@ class _NodeClassStatus(Fields, frozen=True):
 class _NodeClass(Fields, frozen=True):
     metadata: ObjectMeta
     status: _NodeClassStatus | None = None
+
+
+Described: TypeAlias = Pool | tuple[str, ...] | str
+"""What an object says: a pool, the zones of a node class, or why it cannot be read."""
+
+
+def describe(kind: str, item: object) -> Described | None:
+    """What an object of a kind of `KINDS` says; None for one that describes no nodes."""
+    try:
+        return read_zones(item) if kind == NODE_CLASS[1] else read_pool(kind, item)
+    except WrongFormError as error:
+        return str(error)
 
 
 def read_pool(kind: str, item: object) -> Pool | None:

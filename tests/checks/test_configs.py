@@ -30,84 +30,71 @@ CONFIG = "spec.devices.config[0].opaque"
 NODE = request("neurons", 1, WHOLE_NODE)
 
 ERRORS = {
-    "misspelt field": (
+    "NEU407: NeuronConfig has no field \"logicalNeuronCoreCount\". Did you mean 'logicalNeuronCore'?": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque({**lnc(), "logicalNeuronCoreCount": 1})]),
         f"{CONFIG}.parameters.logicalNeuronCoreCount",
-        "NEU407: NeuronConfig has no field \"logicalNeuronCoreCount\". Did you mean 'logicalNeuronCore'?",
     ),
-    "misspelt driver": (
+    "NEU512: no driver is called 'neurn.aws.com'. Did you mean 'neuron.aws.com'? Write driver: neuron.aws.com;"
+    " configs of other drivers are ignored without a message.": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(), driver="neurn.aws.com")]),
         f"{CONFIG}.driver",
-        "NEU512: no driver is called 'neurn.aws.com'. Did you mean 'neuron.aws.com'? Write driver: neuron.aws.com;"
-        " configs of other drivers are ignored without a message.",
     ),
-    "two that disagree": (
+    "NEU510: two NeuronConfig entries disagree: logicalNeuronCore 1 here and 2 in config[1], which wins. Keep one"
+    " of them, or give each its own requests.": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1)), opaque(lnc(2))]),
         f"{CONFIG}.parameters.logicalNeuronCore",
-        "NEU510: two NeuronConfig entries disagree: logicalNeuronCore 1 here and 2 in config[1], which wins. Keep one"
-        " of them, or give each its own requests.",
     ),
-    "an exception before the rule": (
+    "NEU510: two UltraServerConfig entries disagree: ultraserverMode 2 here and 4 in config[1], which wins.": (
         claim(NODE, config=[opaque(ultraserver(2)), opaque(ultraserver(4), requests=[])]),
         f"{CONFIG}.parameters.ultraserverMode",
-        "NEU510: two UltraServerConfig entries disagree: ultraserverMode 2 here and 4 in config[1], which wins.",
     ),
-    "LNC on trn1": (
+    "NEU412: logicalNeuronCore cannot be set on trn1.32xlarge, whose size is always 1. Remove the NeuronConfig.": (
         claim(request("neurons", 1, on(TRN1)), config=[opaque(lnc(2))]),
         f"{CONFIG}.parameters.logicalNeuronCore",
-        "NEU412: logicalNeuronCore cannot be set on trn1.32xlarge, whose size is always 1. Remove the NeuronConfig.",
     ),
-    "UltraServer without a node": (
+    "NEU414: ultraserverMode 4 needs a neuron_node device, not a neuron_device. Add the selector"
+    " device.attributes['neuron.aws.com'].resourceType == 'neuron_node' to request neurons.": (
         claim(request("neurons", 1, on(TRN2U)), config=[opaque(ultraserver(4))]),
         f"{CONFIG}.parameters.ultraserverMode",
-        "NEU414: ultraserverMode 4 needs a neuron_node device, not a neuron_device. Add the selector"
-        " device.attributes['neuron.aws.com'].resourceType == 'neuron_node' to request neurons.",
     ),
-    "UltraServer of another type": (
+    "NEU414: ultraserverMode 2 needs a neuron_node device, not a neuron_device.": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(ultraserver(2))]),
         f"{CONFIG}.parameters.ultraserverMode",
-        "NEU414: ultraserverMode 2 needs a neuron_node device, not a neuron_device.",
     ),
-    "a node twice": (
+    "NEU521: 2 devices are requested, and the selectors match 1 on a node of trn2u.48xlarge. Request 1 or fewer.": (
         claim(request("neurons", 2, WHOLE_NODE), config=[opaque(ultraserver(2))]),
         "spec.devices.requests[0].exactly.count",
-        "NEU521: 2 devices are requested, and the selectors match 1 on a node of trn2u.48xlarge. Request 1 or fewer.",
     ),
 }
 
 WARNINGS = {
-    "other driver": (
+    "NEU511: the config is for 'gpu.nvidia.com', and the claim asks for Neuron devices only. Drop it, or request"
+    " devices of that driver.": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque({"kind": "GpuConfig"}, driver="gpu.nvidia.com")]),
         f"{CONFIG}.driver",
-        "NEU511: the config is for 'gpu.nvidia.com', and the claim asks for Neuron devices only. Drop it, or request"
-        " devices of that driver.",
     ),
-    "requests of another driver": (
+    "NEU511: the config is for neuron.aws.com, and efa asks for other devices. List a request for Neuron devices"
+    " under requests.": (
         claim(
             request("neurons", 1, on(TRN2)),
             request("efa", 1, device_class="efa.networking.k8s.aws"),
             config=[opaque(lnc(1), requests=["efa"])],
         ),
         f"{CONFIG}.driver",
-        "NEU511: the config is for neuron.aws.com, and efa asks for other devices. List a request for Neuron devices"
-        " under requests.",
     ),
-    "some admitted types": (
+    "NEU514: request neurons also admits trn1.32xlarge (by the catalogue), which does not take logicalNeuronCore 1."
+    " Select an instance type that does, such as trn2.48xlarge.": (
         claim(request("neurons", 1), config=[opaque(lnc(1))]),
         f"{CONFIG}.parameters.logicalNeuronCore",
-        "NEU514: request neurons also admits trn1.32xlarge (by the catalogue), which does not take logicalNeuronCore 1."
-        " Select an instance type that does, such as trn2.48xlarge.",
     ),
-    "older apiVersion": (
+    'NEU411: The apiVersion "neuron.aws.com/v1alphav1" of the opaque config is an older spelling. Write'
+    " apiVersion: neuron.aws.com/v1.": (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1, apiVersion="neuron.aws.com/v1alphav1"))]),
         f"{CONFIG}.parameters.apiVersion",
-        'NEU411: The apiVersion "neuron.aws.com/v1alphav1" of the opaque config is an older spelling. Write'
-        " apiVersion: neuron.aws.com/v1.",
     ),
-    "oldest apiVersion": (
+    'NEU411: The apiVersion "resource.neuron.aws.com/v1alphav1" of the opaque config is an older spelling.': (
         claim(request("neurons", 1, on(TRN2)), config=[opaque(lnc(1, apiVersion="resource.neuron.aws.com/v1alphav1"))]),
         f"{CONFIG}.parameters.apiVersion",
-        'NEU411: The apiVersion "resource.neuron.aws.com/v1alphav1" of the opaque config is an older spelling.',
     ),
 }
 
@@ -137,13 +124,13 @@ FINE = {
 
 
 class TestConfigs:
-    @pytest.mark.parametrize(("spec", "path", "said"), ERRORS.values(), ids=ERRORS)
+    @pytest.mark.parametrize(("said", "spec", "path"), [(said, *row) for said, row in ERRORS.items()], ids=ERRORS)
     def test_configs_that_can_never_work_are_errors(self, spec: Any, path: str, said: str) -> None:
         [finding] = [each for each in judge(spec) if each.severity == "error"]
         assert finding.path == path
         assert str(finding).startswith(said)
 
-    @pytest.mark.parametrize(("spec", "path", "said"), WARNINGS.values(), ids=WARNINGS)
+    @pytest.mark.parametrize(("said", "spec", "path"), [(said, *row) for said, row in WARNINGS.items()], ids=WARNINGS)
     def test_configs_that_may_work_are_warnings(self, spec: Any, path: str, said: str) -> None:
         [finding] = judge(spec)
         assert (finding.severity, finding.path) == ("warning", path)

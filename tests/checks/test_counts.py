@@ -386,6 +386,16 @@ class TestCounts:
     def test_a_wrong_selector_gives_no_finding_that_depends_on_its_types(self) -> None:
         assert codes(judge(asks(7, "device.attributes["))) == ["NEU601"]
 
+    @pytest.mark.parametrize("name", [True, 7, None])
+    def test_a_request_whose_name_cannot_be_read_is_not_named(self, name: object) -> None:
+        spec = asks(4, on(TRN1))
+        spec["devices"]["requests"][0]["name"] = name
+        [finding] = [each for each in judge(spec) if each.code == "NEU524"]
+        assert str(finding) == (
+            "NEU524: nothing keeps the 4 devices of a request without a name connected. Add constraints:"
+            " [{matchAttribute: resource.aws.com/devicegroup4_id}]"
+        )
+
     @pytest.mark.parametrize("count", range(2, 11))
     def test_the_fix_of_a_ring_warning_gives_no_further_warning(self, count: int) -> None:
         [finding] = [each for each in judge(asks(count, on(INF2))) if each.code != COST]

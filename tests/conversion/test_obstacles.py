@@ -11,6 +11,7 @@ from conversion.asks.steering import Mode, Steering
 from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
 from conversion.decide import decide_pod
 from conversion.facts import NO_FACTS, NamespaceFacts
+from conversion.findings.obstacles import unread_pool
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.node_pools import LabelRule, Pool, read_pool
@@ -254,41 +255,46 @@ def test_the_pool_with_the_highest_weight_is_named_first() -> None:
     assert "NodePools b, a only" in decide(TRN1, supplied_cluster(light, heavy)).warnings[0].message
 
 
+def test_an_object_of_a_wrong_form_is_said() -> None:
+    bad = {"metadata": {"name": "a"}, "spec": {"template": {"spec": {"requirements": {"key": "b"}}}}}
+    [finding] = unread_pool("karpenter.sh", "NodePool", bad)
+    assert finding.path == "spec.template.spec.requirements"
+    assert str(finding) == (
+        "NEU905: NodePool a cannot be read: Expected `array | null`, got `object`. Pods are decided as if it were not"
+        " there. Give the field the type of the CustomResourceDefinition."
+    )
+    [finding] = unread_pool("karpenter.k8s.aws", "EC2NodeClass", {"metadata": {"name": "a"}, "status": 4})
+    assert finding.path == "status"
+    assert not [*unread_pool("example.com", "NodePool", bad)]
+    assert not [*unread_pool("karpenter.sh", "NodePool", {"metadata": {"name": "a"}})]
+
+
 def test_pools_that_are_not_known_are_said() -> None:
     [finding] = [each for each in decide(TRN1, supplied_cluster(problem="no answer")).warnings if each.code == "NEU905"]
     assert finding.message == (
         "it is not known whether an autoscaler makes the nodes of this pod: no answer. The pod is converted; if only a"
         " dynamic pool can take it, it stays Pending."
     )
+    assert "or correct what cannot be read" in finding.fix
     known = supplied_cluster(static("trn1.32xlarge"), problem="no answer")
     assert "NEU905" not in {each.code for each in decide(TRN1, known).warnings}
 
 
 UNMET: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a label": (
-        {"nodeSelector": {"workload": "head"}},
-        "spec.nodeSelector[workload]",
-        "nodeSelector workload=head",
-    ),
-    "a value": (
+    "nodeSelector workload=head": ({"nodeSelector": {"workload": "head"}}, "spec.nodeSelector[workload]"),
+    "nodeSelector team/accelerator=gpu": (
         {"nodeSelector": {"team/accelerator": "gpu"}},
         "spec.nodeSelector[team/accelerator]",
-        "nodeSelector team/accelerator=gpu",
     ),
-    "affinity": (
+    "node affinity workload In head, tail": (
         affine([within("workload", "head", "tail")]),
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
-        "node affinity workload In head, tail",
     ),
-    "labels of two nodes": (
-        {"nodeSelector": {"team/accelerator": "neuron", "a": "b"}},
-        "spec",
-        "the node selection of the pod",
-    ),
+    "the node selection of the pod": ({"nodeSelector": {"team/accelerator": "neuron", "a": "b"}}, "spec"),
 }
 
 
-@pytest.mark.parametrize(("spec", "path", "what"), UNMET.values(), ids=UNMET)
+@pytest.mark.parametrize(("what", "spec", "path"), [(what, *row) for what, row in UNMET.items()], ids=UNMET)
 def test_a_selection_that_nothing_meets_is_said(spec: dict[str, Any], path: str, what: str) -> None:
     decision = decide(spec, supplied_cluster(pool(), static("trn1.32xlarge", a="b")))
     [finding] = [each for each in decision.warnings if each.code == "NEU228"]

@@ -322,18 +322,15 @@ def test_404_for_the_api_version_does_not_mean_a_missing_claim(tmp_path: Path) -
         run_scenario(server, tmp_path, lambda api: api.claim("ns", "c"))
 
 
-def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
-        try:
-            with pytest.raises(ApiServerError) as caught:
-                await api.node()
-            assert str(caught.value) == "cannot connect to http://127.0.0.1:1: Connection refused"
-            assert caught.value.passing
-        finally:
-            await api.close()
-
-    asyncio.run(scenario())
+async def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> None:
+    api = await connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), NODE)
+    try:
+        with pytest.raises(ApiServerError) as caught:
+            await api.node()
+        assert str(caught.value) == "cannot connect to http://127.0.0.1:1: Connection refused"
+        assert caught.value.passing
+    finally:
+        await api.close()
 
 
 def test_a_request_to_a_hanging_server_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,23 +221,20 @@ def test_the_plugin_serves_publishes_and_stops_cleanly(tmp_path: Path, started: 
     assert {"serving", "slices published", "claim done", "stopping", "slices withdrawn"} <= set(events)
 
 
-def test_the_plugin_starts_and_serves_while_the_api_server_is_unavailable(
+async def test_the_plugin_starts_and_serves_while_the_api_server_is_unavailable(
     tmp_path: Path, started: list[Plugin]
 ) -> None:
-    async def scenario() -> None:
-        plugin = Plugin(tmp_path, "http://127.0.0.1:1", metrics_port=0, health_port=0)
-        started.append(plugin)
-        service, registration = plugin.sockets
-        await until(registration.exists)
-        unprepare = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
-        claim = dra_v1_pb2.Claim(namespace="ns", name="claim-1", uid=uid(1))
-        request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[claim])
-        answer = await call(service, unprepare, request, dra_v1_pb2.NodeUnprepareResourcesResponse)
-        assert answer.claims[uid(1)].error == ""
-        plugin.process.terminate()
-        assert await plugin.ended() == 0
-
-    asyncio.run(scenario())
+    plugin = Plugin(tmp_path, "http://127.0.0.1:1", metrics_port=0, health_port=0)
+    started.append(plugin)
+    service, registration = plugin.sockets
+    await until(registration.exists)
+    unprepare = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
+    claim = dra_v1_pb2.Claim(namespace="ns", name="claim-1", uid=uid(1))
+    request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[claim])
+    answer = await call(service, unprepare, request, dra_v1_pb2.NodeUnprepareResourcesResponse)
+    assert answer.claims[uid(1)].error == ""
+    plugin.process.terminate()
+    assert await plugin.ended() == 0
 
 
 async def _registered(plugin: Plugin) -> None:
@@ -281,23 +278,20 @@ def test_a_new_process_does_not_offer_devices_of_a_claim_whose_object_is_gone(
     asyncio.run(scenario())
 
 
-def test_a_process_that_was_killed_leaves_sockets_that_the_next_one_removes(
+async def test_a_process_that_was_killed_leaves_sockets_that_the_next_one_removes(
     short_path: Path, started: list[Plugin]
 ) -> None:
-    async def scenario() -> None:
-        first = Plugin(short_path, "http://127.0.0.1:1", "dead")
-        started.append(first)
-        await until(first.sockets[1].exists)
-        first.process.kill()
-        await first.ended()
-        assert first.sockets[0].exists()
-        second = Plugin(short_path, "http://127.0.0.1:1", "alive")
-        started.append(second)
-        await until(second.sockets[1].exists)
-        assert not first.sockets[0].exists()
-        assert not first.sockets[1].exists()
-
-    asyncio.run(scenario())
+    first = Plugin(short_path, "http://127.0.0.1:1", "dead")
+    started.append(first)
+    await until(first.sockets[1].exists)
+    first.process.kill()
+    await first.ended()
+    assert first.sockets[0].exists()
+    second = Plugin(short_path, "http://127.0.0.1:1", "alive")
+    started.append(second)
+    await until(second.sockets[1].exists)
+    assert not first.sockets[0].exists()
+    assert not first.sockets[1].exists()
 
 
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
@@ -346,21 +340,20 @@ def test_a_health_port_in_use_is_reported(tmp_path: Path, started: list[Plugin])
 
 
 @pytest.mark.parametrize("address", ["::", "[::]", "0.0.0.0"])
-def test_the_plugin_serves_on_ipv4_and_ipv6_addresses(tmp_path: Path, started: list[Plugin], address: str) -> None:
+async def test_the_plugin_serves_on_ipv4_and_ipv6_addresses(
+    tmp_path: Path, started: list[Plugin], address: str
+) -> None:
     """Any address of IPv6 takes connections of IPv4 as well, where the node has both."""
 
-    async def scenario() -> None:
-        plugin = Plugin(tmp_path, "http://127.0.0.1:1", bind_address=address)
-        started.append(plugin)
-        await until(lambda: plugin.process.poll() is not None or "serving" in plugin.log.read_text())
-        assert plugin.process.poll() is None, plugin.log.read_text()
-        async with httpx.AsyncClient(trust_env=False) as http:
-            metrics = await http.get(f"http://127.0.0.1:{plugin.metrics_port}/metrics")
-        assert metrics.status_code == 200
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{plugin.health_port}") as channel:
-            await asyncio.wait_for(channel.channel_ready(), 10)
-
-    asyncio.run(scenario())
+    plugin = Plugin(tmp_path, "http://127.0.0.1:1", bind_address=address)
+    started.append(plugin)
+    await until(lambda: plugin.process.poll() is not None or "serving" in plugin.log.read_text())
+    assert plugin.process.poll() is None, plugin.log.read_text()
+    async with httpx.AsyncClient(trust_env=False) as http:
+        metrics = await http.get(f"http://127.0.0.1:{plugin.metrics_port}/metrics")
+    assert metrics.status_code == 200
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{plugin.health_port}") as channel:
+        await asyncio.wait_for(channel.channel_ready(), 10)
 
 
 def test_an_ipv6_address_that_cannot_be_bound_is_named_in_brackets(tmp_path: Path, started: list[Plugin]) -> None:

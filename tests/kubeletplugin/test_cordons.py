@@ -1,6 +1,5 @@
 """Devices that the Node's annotation cordons are tainted, or not published where the cluster keeps no taints."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -90,28 +89,25 @@ def test_only_a_cordon_asks_whether_the_cluster_keeps_taints() -> None:
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_slices_follow_the_annotation(
+async def test_slices_follow_the_annotation(
     node: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, *, taints: bool
 ) -> None:
     api.taints = taints
 
-    async def scenario() -> None:
-        async with publishing(node, api, clock) as at:
-            await at.until(lambda: bool(api.stored))
-            await at.settled()
-            api.change_node(cordoned("neuron-device-4"))
-            await at.until(lambda: len(at.writes()) == 2)
-            [body] = api.stored.values()
-            names = [device["name"] for device in body["spec"]["devices"]]
-            assert ("neuron-device-4" in names) is taints
-            assert at.taints() == ({"neuron-device-4": [TAINT]} if taints else {})
-            api.change_node(node_object())
-            await at.until(lambda: len(at.writes()) == 3)
-            assert at.taints() == {}
-            [body] = api.stored.values()
-            assert len(body["spec"]["devices"]) == 16
-
-    asyncio.run(scenario())
+    async with publishing(node, api, clock) as at:
+        await at.until(lambda: bool(api.stored))
+        await at.settled()
+        api.change_node(cordoned("neuron-device-4"))
+        await at.until(lambda: len(at.writes()) == 2)
+        [body] = api.stored.values()
+        names = [device["name"] for device in body["spec"]["devices"]]
+        assert ("neuron-device-4" in names) is taints
+        assert at.taints() == ({"neuron-device-4": [TAINT]} if taints else {})
+        api.change_node(node_object())
+        await at.until(lambda: len(at.writes()) == 3)
+        assert at.taints() == {}
+        [body] = api.stored.values()
+        assert len(body["spec"]["devices"]) == 16
     reasons = [getattr(record, "reason", "") for record in caplog.records]
     told = [reason for reason in reasons if reason.startswith("devices are cordoned, and the API server")]
     assert len(told) == (not taints)

@@ -70,24 +70,21 @@ def active(metrics: PluginMetrics) -> float | None:
     return metrics.registry.get_sample_value("neuron_dra_plugin_device_plugin_active")
 
 
-def test_a_device_plugin_is_reported_once_when_it_appears_and_once_when_it_leaves(
+async def test_a_device_plugin_is_reported_once_when_it_appears_and_once_when_it_leaves(
     api: FakeApi, clock: FakeClock
 ) -> None:
-    async def scenario() -> None:
-        async with reporting(api, clock) as metrics:
-            await until(lambda: "follow node" in api.calls)
-            await asyncio.sleep(0.02)
-            assert (api.reports, active(metrics)) == ([], 0), "no plugin is no news"
-            api.change_node(node_object(neuron="16"))
-            await until(lambda: len(api.reports) == 1)
-            assert active(metrics) == 1
-            api.change_node(node_object(neuron="15"))
-            await asyncio.sleep(0.02)
-            api.change_node(node_object(neuron="0"))
-            await until(lambda: len(api.reports) == 2)
-            assert active(metrics) == 0
-
-    asyncio.run(scenario())
+    async with reporting(api, clock) as metrics:
+        await until(lambda: "follow node" in api.calls)
+        await asyncio.sleep(0.02)
+        assert (api.reports, active(metrics)) == ([], 0), "no plugin is no news"
+        api.change_node(node_object(neuron="16"))
+        await until(lambda: len(api.reports) == 1)
+        assert active(metrics) == 1
+        api.change_node(node_object(neuron="15"))
+        await asyncio.sleep(0.02)
+        api.change_node(node_object(neuron="0"))
+        await until(lambda: len(api.reports) == 2)
+        assert active(metrics) == 0
     assert [(body["type"], body["reason"]) for body in api.reports] == [
         ("Warning", "DevicePluginActive"),
         ("Normal", "DevicePluginGone"),
@@ -97,49 +94,43 @@ def test_a_device_plugin_is_reported_once_when_it_appears_and_once_when_it_leave
     )
 
 
-def test_a_failed_write_of_an_event_is_retried(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_write_of_an_event_is_retried(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi(node_object(neuron="16"))
     api.forbidden = {"report"}
 
-    async def scenario() -> None:
-        async with reporting(api, clock) as metrics:
-            await until(lambda: len(clock.slept) > 3)
-            assert active(metrics) == 1
-            api.forbidden.clear()
-            await until(lambda: bool(api.reports))
-
-    asyncio.run(scenario())
+    async with reporting(api, clock) as metrics:
+        await until(lambda: len(clock.slept) > 3)
+        assert active(metrics) == 1
+        api.forbidden.clear()
+        await until(lambda: bool(api.reports))
     assert clock.slept[:3] == [1, 2, 4]
     assert "the event cannot be written" in caplog.messages
 
 
-def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        metrics, other = PluginMetrics(), OtherDriver(clock)
-        own = OwnNode(api, clock=FakeClock(), metrics=metrics)
-        reporter = StateReporter(
-            other,
-            lambda: other_driver(other),
-            Said(OTHER_LEFT, OTHER_GONE),
-            own,
-            gauge=metrics.other_driver,
-            clock=clock,
-            metrics=metrics,
-        )
-        async with working(own.run(), reporter.run()):
-            await asyncio.sleep(0.02)
-            assert api.reports == [], "no other driver is no news"
-            api.forbidden = {"report"}
-            other.look(NODE, ["n-neuron.aws.com-x7k2p"], Served(("neuron.aws.com-reg.sock",)))
-            await until(lambda: len(clock.slept) > 2)
-            assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 1
-            api.forbidden.clear()
-            await until(lambda: len(api.reports) == 1)
-            other.look(NODE, [], Served())
-            await until(lambda: len(api.reports) == 2)
-            assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 0
-
-    asyncio.run(scenario())
+async def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: FakeApi, clock: FakeClock) -> None:
+    metrics, other = PluginMetrics(), OtherDriver(clock)
+    own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+    reporter = StateReporter(
+        other,
+        lambda: other_driver(other),
+        Said(OTHER_LEFT, OTHER_GONE),
+        own,
+        gauge=metrics.other_driver,
+        clock=clock,
+        metrics=metrics,
+    )
+    async with working(own.run(), reporter.run()):
+        await asyncio.sleep(0.02)
+        assert api.reports == [], "no other driver is no news"
+        api.forbidden = {"report"}
+        other.look(NODE, ["n-neuron.aws.com-x7k2p"], Served(("neuron.aws.com-reg.sock",)))
+        await until(lambda: len(clock.slept) > 2)
+        assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 1
+        api.forbidden.clear()
+        await until(lambda: len(api.reports) == 1)
+        other.look(NODE, [], Served())
+        await until(lambda: len(api.reports) == 2)
+        assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 0
     assert [(body["type"], body["reason"], body["message"]) for body in api.reports] == [
         (
             "Warning",
@@ -156,26 +147,23 @@ def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api: Fake
     ]
 
 
-def test_a_lost_registration_is_reported_and_its_end_too(api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        metrics, gate = PluginMetrics(), KubeletGate(clock, 30.0)
-        own = OwnNode(api, clock=FakeClock(), metrics=metrics)
-        reporter = StateReporter(
-            gate,
-            lambda: lost_registration(gate),
-            Said(REGISTERED, REGISTERED_AGAIN),
-            own,
-            clock=clock,
-            metrics=metrics,
-        )
-        async with working(own.run(), reporter.run()):
-            gate.answered(accepted=True)
-            gate.lose("its registration socket /r/neuron.aws.com-reg.sock was removed")
-            await until(lambda: len(api.reports) == 1)
-            gate.answered(accepted=True)
-            await until(lambda: len(api.reports) == 2)
-
-    asyncio.run(scenario())
+async def test_a_lost_registration_is_reported_and_its_end_too(api: FakeApi, clock: FakeClock) -> None:
+    metrics, gate = PluginMetrics(), KubeletGate(clock, 30.0)
+    own = OwnNode(api, clock=FakeClock(), metrics=metrics)
+    reporter = StateReporter(
+        gate,
+        lambda: lost_registration(gate),
+        Said(REGISTERED, REGISTERED_AGAIN),
+        own,
+        clock=clock,
+        metrics=metrics,
+    )
+    async with working(own.run(), reporter.run()):
+        gate.answered(accepted=True)
+        gate.lose("its registration socket /r/neuron.aws.com-reg.sock was removed")
+        await until(lambda: len(api.reports) == 1)
+        gate.answered(accepted=True)
+        await until(lambda: len(api.reports) == 2)
     assert [(body["type"], body["reason"], body["message"]) for body in api.reports] == [
         (
             "Warning",

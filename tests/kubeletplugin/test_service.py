@@ -112,52 +112,43 @@ def test_share_ids_exist_in_v1_only(pb: ModuleType, fields: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_both_versions_prepare_and_unprepare(node: Node, api: FakeApi, clock: FakeClock, version: str) -> None:
+async def test_both_versions_prepare_and_unprepare(node: Node, api: FakeApi, clock: FakeClock, version: str) -> None:
     settings = [config("NeuronConfig", logicalNeuronCore=1)]
     api.add_claim(claim_object(1, result("neuron-device-3", "n0/big"), config=settings))
 
-    async def scenario() -> None:
-        async with world(node, api, clock) as at:
-            answer = await at.dra(version, PREPARE, 1, 2)
-            [device] = answer.claims[uid(1)].devices
-            assert list(device.request_names) == ["n0"]
-            assert (device.pool_name, device.device_name) == (NODE, "neuron-device-3")
-            kind = "neuron.aws.com/claim"
-            assert list(device.cdi_device_ids) == [f"{kind}={uid(1)}_n0_neuron-device-3", f"{kind}={uid(1)}_n0"]
-            assert answer.claims[uid(1)].error == ""
-            assert "does not exist" in answer.claims[uid(2)].error
-            assert await at.dra(version, PREPARE, 1) == type(answer)(claims={uid(1): answer.claims[uid(1)]})
-            undone = await at.dra(version, "NodeUnprepareResources", 1, 2)
-            assert {key: value.error for key, value in undone.claims.items()} == {uid(1): "", uid(2): ""}
-
-    asyncio.run(scenario())
+    async with world(node, api, clock) as at:
+        answer = await at.dra(version, PREPARE, 1, 2)
+        [device] = answer.claims[uid(1)].devices
+        assert list(device.request_names) == ["n0"]
+        assert (device.pool_name, device.device_name) == (NODE, "neuron-device-3")
+        kind = "neuron.aws.com/claim"
+        assert list(device.cdi_device_ids) == [f"{kind}={uid(1)}_n0_neuron-device-3", f"{kind}={uid(1)}_n0"]
+        assert answer.claims[uid(1)].error == ""
+        assert "does not exist" in answer.claims[uid(2)].error
+        assert await at.dra(version, PREPARE, 1) == type(answer)(claims={uid(1): answer.claims[uid(1)]})
+        undone = await at.dra(version, "NodeUnprepareResources", 1, 2)
+        assert {key: value.error for key, value in undone.claims.items()} == {uid(1): "", uid(2): ""}
     assert node.spec_names() == []
 
 
 @pytest.mark.parametrize(("version", "share_id"), [("v1", "the-share"), ("v1beta1", None)])
-def test_the_kubelet_gets_the_share_of_a_device_if_its_version_has_it(
+async def test_the_kubelet_gets_the_share_of_a_device_if_its_version_has_it(
     tmp_path: Path, api: FakeApi, clock: FakeClock, version: str, share_id: str | None
 ) -> None:
     api.add_claim(claim_object(1, share(0, 1, share_id="the-share")))
     api.add_claim(claim_object(2, result("neuron-device-1")))
 
-    async def scenario() -> None:
-        async with world(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
-            answer = await at.dra(version, PREPARE, 1, 2)
-            [shared], [whole] = (answer.claims[uid(number)].devices for number in (1, 2))
-            assert (shared.share_id if share_id else None) == share_id
-            assert not share_id or not whole.HasField("share_id")
-
-    asyncio.run(scenario())
+    async with world(Node(tmp_path, "inf1.6xlarge"), api, clock) as at:
+        answer = await at.dra(version, PREPARE, 1, 2)
+        [shared], [whole] = (answer.claims[uid(number)].devices for number in (1, 2))
+        assert (shared.share_id if share_id else None) == share_id
+        assert not share_id or not whole.HasField("share_id")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_empty_call_is_a_probe(node: Node, api: FakeApi, clock: FakeClock, version: str) -> None:
-    async def scenario() -> None:
-        async with world(node, api, clock) as at:
-            assert len((await at.dra(version, PREPARE)).claims) == 0
-
-    asyncio.run(scenario())
+async def test_an_empty_call_is_a_probe(node: Node, api: FakeApi, clock: FakeClock, version: str) -> None:
+    async with world(node, api, clock) as at:
+        assert len((await at.dra(version, PREPARE)).claims) == 0
 
 
 def test_claims_of_many_pods_at_once_are_all_answered(node: Node, api: FakeApi, clock: FakeClock) -> None:
@@ -174,72 +165,63 @@ def test_claims_of_many_pods_at_once_are_all_answered(node: Node, api: FakeApi, 
 
 
 @pytest.mark.parametrize(
-    ("timeout", "least", "most"), [(None, 30, WAITS.call), (10.0, 3, 7.5), (1.0, 0, 0)], ids=["none", "10-s", "1-s"]
+    ("remaining", "least", "most"), [(None, 30, WAITS.call), (10.0, 3, 7.5), (1.0, 0, 0)], ids=["none", "10-s", "1-s"]
 )
-def test_retries_end_before_the_kubelets_time_out(
-    node: Node, api: FakeApi, clock: FakeClock, timeout: float | None, least: float, most: float
+async def test_retries_end_before_the_kubelets_time_out(
+    node: Node, api: FakeApi, clock: FakeClock, remaining: float | None, least: float, most: float
 ) -> None:
     api.fail = UnreachableError("down")
 
-    async def scenario() -> None:
-        async with world(node, api, clock) as at:
-            answer = await at.dra("v1", PREPARE, 1, timeout=timeout)
-            assert "cannot be read: down" in answer.claims[uid(1)].error
-
-    asyncio.run(scenario())
+    async with world(node, api, clock) as at:
+        answer = await at.dra("v1", PREPARE, 1, timeout=remaining)
+        assert "cannot be read: down" in answer.claims[uid(1)].error
     assert least <= sum(clock.slept) <= most
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
-def test_the_complete_health_is_streamed_at_start_and_on_every_change(
+async def test_the_complete_health_is_streamed_at_start_and_on_every_change(
     node: Node, api: FakeApi, clock: FakeClock, version: str
 ) -> None:
     pb = dra_health_v1alpha1_pb2
 
-    async def scenario() -> None:
-        async with world(node, api, clock) as at:
-            stub = at.channel.unary_stream(
-                f"/{version}.DRAResourceHealth/NodeWatchResources",
-                request_serializer=pb.NodeWatchResourcesRequest.SerializeToString,
-                response_deserializer=pb.NodeWatchResourcesResponse.FromString,
-            )
-            stream: Any = stub(pb.NodeWatchResourcesRequest())
-            first = await stream.read()
-            assert [device.device.device_name for device in first.devices] == [f"neuron-device-{n}" for n in range(16)]
-            assert {device.device.pool_name for device in first.devices} == {NODE}
-            assert {device.health for device in first.devices} == {pb.HEALTHY}
-            assert {device.last_updated_time for device in first.devices} == {int(clock.time)}
-            assert {device.health_check_timeout_seconds for device in first.devices} == {30}
-            (node.dev / "neuron4").unlink()
-            await at.monitor.refresh()
-            second = await stream.read()
-            assert (second.devices[4].health, second.devices[4].message) == (pb.UNHEALTHY, "/dev/neuron4 is missing")
-            assert second.devices[5].health == pb.HEALTHY
-            stream.cancel()
-
-    asyncio.run(scenario())
+    async with world(node, api, clock) as at:
+        stub = at.channel.unary_stream(
+            f"/{version}.DRAResourceHealth/NodeWatchResources",
+            request_serializer=pb.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=pb.NodeWatchResourcesResponse.FromString,
+        )
+        stream: Any = stub(pb.NodeWatchResourcesRequest())
+        first = await stream.read()
+        assert [device.device.device_name for device in first.devices] == [f"neuron-device-{n}" for n in range(16)]
+        assert {device.device.pool_name for device in first.devices} == {NODE}
+        assert {device.health for device in first.devices} == {pb.HEALTHY}
+        assert {device.last_updated_time for device in first.devices} == {int(clock.time)}
+        assert {device.health_check_timeout_seconds for device in first.devices} == {30}
+        (node.dev / "neuron4").unlink()
+        await at.monitor.refresh()
+        second = await stream.read()
+        assert (second.devices[4].health, second.devices[4].message) == (pb.UNHEALTHY, "/dev/neuron4 is missing")
+        assert second.devices[5].health == pb.HEALTHY
+        stream.cancel()
 
 
-def test_health_is_sent_again_before_it_expires_in_the_kubelet(
+async def test_health_is_sent_again_before_it_expires_in_the_kubelet(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WAITS.health_resent < WAITS.health_lost
     monkeypatch.setattr(kubelet, "WAITS", dataclasses.replace(WAITS, health_resent=0.01))
     pb = dra_health_v1alpha1_pb2
 
-    async def scenario() -> None:
-        async with world(node, api, clock) as at:
-            stub = at.channel.unary_stream(
-                "/v1alpha1.DRAResourceHealth/NodeWatchResources",
-                request_serializer=pb.NodeWatchResourcesRequest.SerializeToString,
-                response_deserializer=pb.NodeWatchResourcesResponse.FromString,
-            )
-            stream: Any = stub(pb.NodeWatchResourcesRequest())
-            for _ in range(3):
-                await stream.read()
-            stream.cancel()
-
-    asyncio.run(scenario())
+    async with world(node, api, clock) as at:
+        stub = at.channel.unary_stream(
+            "/v1alpha1.DRAResourceHealth/NodeWatchResources",
+            request_serializer=pb.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=pb.NodeWatchResourcesResponse.FromString,
+        )
+        stream: Any = stub(pb.NodeWatchResourcesRequest())
+        for _ in range(3):
+            await stream.read()
+        stream.cancel()
 
 
 # --- registration -------------------------------------------------------------------------------------------------
@@ -266,27 +248,24 @@ async def registration_call(channel: grpc.aio.Channel, method: str, request: Any
 
 
 @pytest.mark.parametrize(("registered_now", "level"), [(True, "INFO"), (False, "ERROR")], ids=["taken", "refused"])
-def test_registration_is_answered(
+async def test_registration_is_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, level: str, *, registered_now: bool
 ) -> None:
     pb = registration_v1_pb2
     paths = socket_paths(tmp_path / "p", tmp_path / "r")
     caplog.set_level("INFO")
 
-    async def scenario() -> None:
-        async with registered(paths) as (answers, channel):
-            info = await registration_call(channel, "GetInfo", pb.InfoRequest(), pb.PluginInfo)
-            assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "neuron.aws.com", str(paths.plugin))
-            assert list(info.supported_versions) == [
-                *("v1.DRAPlugin", "v1beta1.DRAPlugin"),
-                *("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
-            ]
-            assert answers == []
-            status = pb.RegistrationStatus(plugin_registered=registered_now, error="no")
-            await registration_call(channel, "NotifyRegistrationStatus", status, pb.RegistrationStatusResponse)
-            assert answers == [registered_now]
-
-    asyncio.run(scenario())
+    async with registered(paths) as (answers, channel):
+        info = await registration_call(channel, "GetInfo", pb.InfoRequest(), pb.PluginInfo)
+        assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "neuron.aws.com", str(paths.plugin))
+        assert list(info.supported_versions) == [
+            *("v1.DRAPlugin", "v1beta1.DRAPlugin"),
+            *("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
+        ]
+        assert answers == []
+        status = pb.RegistrationStatus(plugin_registered=registered_now, error="no")
+        await registration_call(channel, "NotifyRegistrationStatus", status, pb.RegistrationStatusResponse)
+        assert answers == [registered_now]
     assert [record.levelname for record in caplog.records if record.name == "kubeletplugin.kubelet"] == [level]
 
 
@@ -363,18 +342,15 @@ def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -
             assert other_sockets(tmp_path, own) == Served((name,), (name,)), "this driver's have the pod's UID"
 
 
-def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        path = tmp_path / "dra.sock"
-        old, new = UnixServer(path, []), UnixServer(path, [])
-        await old.start()
-        await new.start()
-        await old.stop(0)
-        assert path.exists()
-        await new.stop(0)
-        assert not path.exists()
-
-    asyncio.run(scenario())
+async def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / "dra.sock"
+    old, new = UnixServer(path, []), UnixServer(path, [])
+    await old.start()
+    await new.start()
+    await old.stop(0)
+    assert path.exists()
+    await new.stop(0)
+    assert not path.exists()
 
 
 # --- probes -------------------------------------------------------------------------------------------------------
@@ -407,18 +383,15 @@ PROBES = {
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClock, name: str) -> None:
+async def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClock, name: str) -> None:
     registered_now, offered = PROBES[name]
 
-    async def scenario() -> None:
-        paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
-        probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
-        async with world(node, api, clock):
-            assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
-            async with registered(paths):
-                assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
-
-    asyncio.run(scenario())
+    paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
+    probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
+    async with world(node, api, clock):
+        assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+        async with registered(paths):
+            assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.parametrize(
@@ -431,17 +404,14 @@ def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: FakeClo
         ("readiness/node", True, ()),
     ],
 )
-def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
+async def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
     node: Node, api: FakeApi, clock: FakeClock, name: str, offered: tuple[str, ...], *, registered_now: bool
 ) -> None:
-    async def scenario() -> None:
-        paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
-        probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
-        async with world(node, api, clock), registered(paths):
-            assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
-            assert await health_status(probes, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
-
-    asyncio.run(scenario())
+    paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
+    probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
+    async with world(node, api, clock), registered(paths):
+        assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+        assert await health_status(probes, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
 
 
 def test_other_services_are_not_found(tmp_path: Path) -> None:

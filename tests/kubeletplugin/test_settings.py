@@ -114,29 +114,19 @@ def test_the_flag_of_a_list_may_be_repeated() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "missing": (
-        {},
-        "--node-name (NEURON_DRA_NODE_NAME) is missing: give it the name of a Node.",
+    "--node-name (NEURON_DRA_NODE_NAME) is missing: give it the name of a Node.": {},
+    "--metrics-port is '70000', and must be a port number, 0 for none.": {"node_name": "n", "metrics_port": "70000"},
+    "--unhealthy-taint is 'NoExcute', and must be one of NoSchedule, NoExecute, Off. Did you mean 'NoExecute'?": (
+        {"node_name": "n", "unhealthy_taint": "NoExcute"}
     ),
-    "port": (
-        {"node_name": "n", "metrics_port": "70000"},
-        "--metrics-port is '70000', and must be a port number, 0 for none.",
-    ),
-    "choice": (
-        {"node_name": "n", "unhealthy_taint": "NoExcute"},
-        "--unhealthy-taint is 'NoExcute', and must be one of NoSchedule, NoExecute, Off. Did you mean 'NoExecute'?",
-    ),
-    "two": (
-        {"node_name": "N!", "emulate_node_id": "4"},
-        "--node-name is 'N!', and must be the name of a Node. --emulate-node-id is '4', and must be a number from 0 to "
-        "3.",
-    ),
+    "--node-name is 'N!', and must be the name of a Node. --emulate-node-id is '4', and must be a number from 0 to "
+    "3.": {"node_name": "N!", "emulate_node_id": "4"},
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_wrong_value_is_refused_with_its_place(name: str) -> None:
-    flags, said = REFUSED[name]
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_wrong_value_is_refused_with_its_place(said: str) -> None:
+    flags = REFUSED[said]
     with pytest.raises(SettingsError) as caught:
         load(flags, {})
     assert str(caught.value) == said

@@ -48,180 +48,99 @@ def required(item: str) -> str:
     return f"nodeAffinity: {{action: Add, required: [{item}]}}"
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        pytest.param(
-            tolerations("{key: a, operator: Exist}"),
-            "spec.tolerations.items[0].operator is 'Exist': this must be one of Exists, Equal. Did you mean 'Exists'?",
-            id="operator",
-        ),
-        pytest.param(
-            tolerations("{key: a, operator: Exists, efect: NoSchedule}"),
-            "spec.tolerations.items[0].efect: unknown field. Did you mean 'effect'?",
-            id="unknown-field",
-        ),
-        pytest.param(
-            tolerations("{key: a, effect: NoScheduling}"),
-            "spec.tolerations.items[0].effect is 'NoScheduling': this must be one of NoSchedule, PreferNoSchedule, "
-            "NoExecute. Did you mean 'NoSchedule'?",
-            id="effect",
-        ),
-        pytest.param(
-            tolerations("{value: a}"),
-            "spec.tolerations.items[0]: without a key, which tolerates every taint, the operator must be Exists.",
-            id="no-key",
-        ),
-        pytest.param(
-            tolerations("{key: a, operator: Exists, value: b}"),
-            "spec.tolerations.items[0]: value is 'b': with operator Exists it must be empty.",
-            id="exists-with-a-value",
-        ),
-        pytest.param(
-            tolerations("{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}"),
-            "spec.tolerations.items[0]: tolerationSeconds needs effect: NoExecute.",
-            id="seconds",
-        ),
-        pytest.param(
-            tolerations("{key: 'a b', operator: Exists}"),
-            "spec.tolerations.items[0].key is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or "
-            "'.', after an optional DNS name and '/'.",
-            id="key",
-        ),
-        pytest.param(
-            tolerations("{key: A/b, operator: Exists}"),
-            "spec.tolerations.items[0].key is 'A/b': the prefix before the '/' of a label key must be a DNS name in "
-            "lower case.",
-            id="key-prefix",
-        ),
-        pytest.param(
-            tolerations("{key: a, value: -b}"),
-            "spec.tolerations.items[0].value is '-b': this must be a label value: at most 63 letters, digits, '-', '_' "
-            "or '.', none of these at an end.",
-            id="value",
-        ),
-        pytest.param(
-            tolerations("{key: a, operator: Exists}, {key: a, operator: Exists}"),
-            "spec.tolerations: the same entry is in items twice: {'key': 'a', 'operator': 'Exists'}.",
-            id="twice",
-        ),
-        pytest.param(
-            "tolerations: {action: Off, items: [{key: a, operator: Exists}]}",
-            "spec.tolerations: action Off takes no items.",
-            id="off-with-items",
-        ),
-        pytest.param(
-            "tolerations: {action: Replace}",
-            "spec.tolerations: action Replace needs items; to have none, write action: Off.",
-            id="replace-without-items",
-        ),
-        pytest.param(
-            "tolerations: {action: Append}",
-            "spec.tolerations.action is 'Append': this must be one of Add, Replace, Off.",
-            id="action",
-        ),
-        pytest.param("tolerations: {}", "spec.tolerations.action: the field is missing.", id="no-action"),
-        pytest.param(
-            required("{key: a, operator: in, values: [b]}"),
-            "spec.nodeAffinity.required[0].operator is 'in': this must be one of In, NotIn, Exists, DoesNotExist, Gt, "
-            "Lt.",
-            id="requirement",
-        ),
-        pytest.param(
-            required("{key: a, operator: NotIn}"),
-            "spec.nodeAffinity.required[0]: operator NotIn needs values.",
-            id="no-values",
-        ),
-        pytest.param(
-            required("{key: a, operator: Exists, values: [b]}"),
-            "spec.nodeAffinity.required[0]: operator Exists takes no values.",
-            id="values",
-        ),
-        pytest.param(
-            required("{key: a, operator: Gt, values: ['1', '2']}"),
-            "spec.nodeAffinity.required[0]: operator Gt needs exactly one value, a whole number in quotes.",
-            id="greater-than-two",
-        ),
-        pytest.param(
-            required("{key: a, operator: Lt, values: [b]}"),
-            "spec.nodeAffinity.required[0]: operator Lt needs exactly one value, a whole number in quotes.",
-            id="less-than-a-word",
-        ),
-        pytest.param(
-            "nodeAffinity: {action: Off, preferred: [{weight: 1, preference: {matchExpressions: [{key: a, operator: "
-            "Exists}]}}]}",
-            "spec.nodeAffinity: action Off takes no required or preferred.",
-            id="affinity-off",
-        ),
-        pytest.param(
-            "nodeAffinity: {action: Add, preferred: [{weight: 101, preference: {matchExpressions: [{key: a, operator: "
-            "Exists}]}}]}",
-            "spec.nodeAffinity.preferred[0].weight is 101: input should be less than or equal to 100.",
-            id="weight",
-        ),
-        pytest.param(
-            "nodeAffinity: {action: Add, preferred: [{weight: 1, preference: {matchExpressions: []}}]}",
-            "spec.nodeAffinity.preferred[0].preference.matchExpressions: this must not be empty.",
-            id="empty-preference",
-        ),
-        pytest.param(
-            "schedulerName: {action: Replace}",
-            "spec.schedulerName: action Replace needs a name.",
-            id="no-name",
-        ),
-        pytest.param(
-            "priorityClassName: {action: Off, name: a}",
-            "spec.priorityClassName.action is 'Off': this must be one of Add, Replace.",
-            id="priority-off",
-        ),
-        pytest.param(
-            "priorityClassName: {action: Add}", "spec.priorityClassName.name: the field is missing.", id="priority-name"
-        ),
-        pytest.param(
-            "schedulerName: {action: Off, name: a}", "spec.schedulerName: action Off takes no name.", id="off-with-name"
-        ),
-        pytest.param(
-            "schedulerName: {action: Replace, name: my-scheduler}",
-            "spec.schedulerName: name is 'my-scheduler', which does not support Dynamic Resource Allocation.",
-            id="legacy-name",
-        ),
-        pytest.param(
-            "labels: {action: Off, items: {a: b}}",
-            "spec.labels.action is 'Off': this must be one of Add, Replace.",
-            id="labels-off",
-        ),
-        pytest.param("labels: {action: Add, items: {}}", "spec.labels.items: this must not be empty.", id="no-labels"),
-        pytest.param(
-            "labels: {action: Add, items: {'a b': c}}",
-            "spec.labels.items.a b is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or '.', "
-            "after an optional DNS name and '/'.",
-            id="label-key",
-        ),
-        pytest.param(
-            "labels: {action: Add, items: {a: 'b c'}}",
-            "spec.labels.items.a is 'b c': this must be a label value: at most 63 letters, digits, '-', '_' or '.', "
-            "none of these at an end.",
-            id="label-value",
-        ),
-        pytest.param(
-            "labels: {action: Replace, items: {pod-template-hash: x}}",
-            "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes finds its pods by "
-            "this label; another value breaks it.",
-            id="label-of-a-controller",
-        ),
-        pytest.param(
-            "labels: {action: Add, items: {neuron.aws.com/converted: 'true'}}",
-            "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': conversion itself sets the "
-            "labels of neuron.aws.com/.",
-            id="label-of-ours",
-        ),
-        pytest.param(
-            "leaderWorkerSet: {exclusiveTopology: Never}",
-            "spec.leaderWorkerSet.exclusiveTopology is 'Never': this must be one of On, Off.",
-            id="topology",
-        ),
-    ],
-)
+WRONG: dict[str, str] = {
+    tolerations("{key: a, operator: Exist}"): (
+        "spec.tolerations.items[0].operator is 'Exist': this must be one of Exists, Equal. Did you mean 'Exists'?"
+    ),
+    tolerations("{key: a, operator: Exists, efect: NoSchedule}"): (
+        "spec.tolerations.items[0].efect: unknown field. Did you mean 'effect'?"
+    ),
+    tolerations("{key: a, effect: NoScheduling}"): (
+        "spec.tolerations.items[0].effect is 'NoScheduling': this must be one of NoSchedule, PreferNoSchedule, "
+        "NoExecute. Did you mean 'NoSchedule'?"
+    ),
+    tolerations("{value: a}"): (
+        "spec.tolerations.items[0]: without a key, which tolerates every taint, the operator must be Exists."
+    ),
+    tolerations("{key: a, operator: Exists, value: b}"): (
+        "spec.tolerations.items[0]: value is 'b': with operator Exists it must be empty."
+    ),
+    tolerations("{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}"): (
+        "spec.tolerations.items[0]: tolerationSeconds needs effect: NoExecute."
+    ),
+    tolerations("{key: 'a b', operator: Exists}"): (
+        "spec.tolerations.items[0].key is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or "
+        "'.', after an optional DNS name and '/'."
+    ),
+    tolerations("{key: A/b, operator: Exists}"): (
+        "spec.tolerations.items[0].key is 'A/b': the prefix before the '/' of a label key must be a DNS name in "
+        "lower case."
+    ),
+    tolerations("{key: a, value: -b}"): (
+        "spec.tolerations.items[0].value is '-b': this must be a label value: at most 63 letters, digits, '-', '_' "
+        "or '.', none of these at an end."
+    ),
+    tolerations("{key: a, operator: Exists}, {key: a, operator: Exists}"): (
+        "spec.tolerations: the same entry is in items twice: {'key': 'a', 'operator': 'Exists'}."
+    ),
+    "tolerations: {action: Off, items: [{key: a, operator: Exists}]}": "spec.tolerations: action Off takes no items.",
+    "tolerations: {action: Replace}": "spec.tolerations: action Replace needs items; to have none, write action: Off.",
+    "tolerations: {action: Append}": "spec.tolerations.action is 'Append': this must be one of Add, Replace, Off.",
+    "tolerations: {}": "spec.tolerations.action: the field is missing.",
+    required("{key: a, operator: in, values: [b]}"): (
+        "spec.nodeAffinity.required[0].operator is 'in': this must be one of In, NotIn, Exists, DoesNotExist, Gt, Lt."
+    ),
+    required("{key: a, operator: NotIn}"): "spec.nodeAffinity.required[0]: operator NotIn needs values.",
+    required("{key: a, operator: Exists, values: [b]}"): (
+        "spec.nodeAffinity.required[0]: operator Exists takes no values."
+    ),
+    required("{key: a, operator: Gt, values: ['1', '2']}"): (
+        "spec.nodeAffinity.required[0]: operator Gt needs exactly one value, a whole number in quotes."
+    ),
+    required("{key: a, operator: Lt, values: [b]}"): (
+        "spec.nodeAffinity.required[0]: operator Lt needs exactly one value, a whole number in quotes."
+    ),
+    "nodeAffinity: {action: Off, preferred: [{weight: 1, preference: {matchExpressions: [{key: a, operator: "
+    "Exists}]}}]}": "spec.nodeAffinity: action Off takes no required or preferred.",
+    "nodeAffinity: {action: Add, preferred: [{weight: 101, preference: {matchExpressions: [{key: a, operator: "
+    "Exists}]}}]}": "spec.nodeAffinity.preferred[0].weight is 101: input should be less than or equal to 100.",
+    "nodeAffinity: {action: Add, preferred: [{weight: 1, preference: {matchExpressions: []}}]}": (
+        "spec.nodeAffinity.preferred[0].preference.matchExpressions: this must not be empty."
+    ),
+    "schedulerName: {action: Replace}": "spec.schedulerName: action Replace needs a name.",
+    "priorityClassName: {action: Off, name: a}": (
+        "spec.priorityClassName.action is 'Off': this must be one of Add, Replace."
+    ),
+    "priorityClassName: {action: Add}": "spec.priorityClassName.name: the field is missing.",
+    "schedulerName: {action: Off, name: a}": "spec.schedulerName: action Off takes no name.",
+    "schedulerName: {action: Replace, name: my-scheduler}": (
+        "spec.schedulerName: name is 'my-scheduler', which does not support Dynamic Resource Allocation."
+    ),
+    "labels: {action: Off, items: {a: b}}": "spec.labels.action is 'Off': this must be one of Add, Replace.",
+    "labels: {action: Add, items: {}}": "spec.labels.items: this must not be empty.",
+    "labels: {action: Add, items: {'a b': c}}": (
+        "spec.labels.items.a b is 'a b': this must be a label key: at most 63 letters, digits, '-', '_' or '.', "
+        "after an optional DNS name and '/'."
+    ),
+    "labels: {action: Add, items: {a: 'b c'}}": (
+        "spec.labels.items.a is 'b c': this must be a label value: at most 63 letters, digits, '-', '_' or '.', "
+        "none of these at an end."
+    ),
+    "labels: {action: Replace, items: {pod-template-hash: x}}": (
+        "spec.labels.items.pod-template-hash is 'pod-template-hash': a controller of Kubernetes finds its pods by "
+        "this label; another value breaks it."
+    ),
+    "labels: {action: Add, items: {neuron.aws.com/converted: 'true'}}": (
+        "spec.labels.items.neuron.aws.com/converted is 'neuron.aws.com/converted': conversion itself sets the "
+        "labels of neuron.aws.com/."
+    ),
+    "leaderWorkerSet: {exclusiveTopology: Never}": (
+        "spec.leaderWorkerSet.exclusiveTopology is 'Never': this must be one of On, Off."
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), WRONG.items(), ids=WRONG)
 def test_an_error_has_file_and_line(spec: str, message: str) -> None:
     assert problems(hints(spec)) == [f"0.yaml:7: {message}"]
 
@@ -300,32 +219,16 @@ def test_a_case_with_expected_hints_passes(gets: str, pod: str) -> None:
     assert problems(case(gets, pod)) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            case("{labels: {team: other}}"),
-            'expected labels {"team": "other"}, came {"team": "ml"}.',
-            id="labels",
-        ),
-        pytest.param(
-            case("{priorityClassName: low}"),
-            'expected priorityClassName "low", came "urgent".',
-            id="priority",
-        ),
-        pytest.param(
-            case("{schedulerName: default-scheduler}"),
-            'expected schedulerName "default-scheduler", came "kueue".',
-            id="scheduler",
-        ),
-        pytest.param(
-            case("{required: []}"),
-            'expected required [], came [{"key": "pool", "operator": "In", "values": ["neuron"]}].',
-            id="affinity",
-        ),
-        pytest.param(case("{}", expect="NoMatch"), "expected NoMatch, came Match.", id="match"),
-    ],
-)
+FAILING: dict[str, str] = {
+    'expected labels {"team": "other"}, came {"team": "ml"}.': case("{labels: {team: other}}"),
+    'expected priorityClassName "low", came "urgent".': case("{priorityClassName: low}"),
+    'expected schedulerName "default-scheduler", came "kueue".': case("{schedulerName: default-scheduler}"),
+    'expected required [], came [{"key": "pool", "operator": "In", "values": ["neuron"]}].': case("{required: []}"),
+    "expected NoMatch, came Match.": case("{}", expect="NoMatch"),
+}
+
+
+@pytest.mark.parametrize(("message", "text"), FAILING.items(), ids=FAILING)
 def test_a_failing_case_refuses_the_set(text: str, message: str) -> None:
     (found,) = problems(text)
     assert found.endswith(f": test 'one' of lease: {message}")

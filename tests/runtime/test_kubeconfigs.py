@@ -77,7 +77,6 @@ def test_an_invalid_kubeconfig_gives_no_context(tmp_path: Path, content: str) ->
     assert kubeconfigs.current_context((path,)) == ""
 
 
-@pytest.mark.anyio
 async def test_the_client_connects_to_the_cluster_of_the_first_current_context(tmp_path: Path) -> None:
     files = (kubeconfig(tmp_path / "first", "a", a="x"), kubeconfig(tmp_path / "second", "b", b="y"))
     assert (await load_configuration(files)).host == "https://a.example"

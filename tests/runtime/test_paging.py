@@ -25,7 +25,6 @@ class Server:
         return Page(ListMeta(continue_=str(end) if end < self.size else ""), None)
 
 
-@pytest.mark.anyio
 async def test_pages_follow_the_token_and_keep_the_query() -> None:
     server = Server(5, 5)
     assert len([page async for page in pages(server.fetch, {"a": "b"}, 2)]) == 3
@@ -36,14 +35,12 @@ async def test_pages_follow_the_token_and_keep_the_query() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_is_too_long_is_requested_with_fewer_objects() -> None:
     server = Server(40, 5)
     assert len([page async for page in pages(server.fetch, {}, 64)]) == 10
     assert [query["limit"] for query in server.queries[:3]] == ["64", "16", "4"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("limit", [0, 1])
 async def test_one_object_that_is_too_long_is_an_error(limit: int) -> None:
     with pytest.raises(TooLongError):

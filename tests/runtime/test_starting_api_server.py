@@ -11,8 +11,6 @@ from runtime.api_server import StatusError, UnreachableError
 from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi, answer
 
-pytestmark = pytest.mark.anyio
-
 PATH = "/api/v1/nodes"
 
 

@@ -16,8 +16,6 @@ from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing, Watching
 from tests.support.fake_api import FakeApi, Handler, answer, eventually, hang_up, raw, status
 
-pytestmark = pytest.mark.anyio
-
 PODS = Resource("", "v1", "pods")
 TIMING = Timing(backoff=1, backoff_limit=8, stall=0.2)
 EFFECTS = Effects(jitter=lambda: 1.0)

@@ -23,8 +23,6 @@ from tests.support.fake_api import FakeApi, answer, eventually, raw
 from tests.support.installation import slice_object
 from webhook.cluster.kube import connect
 
-pytestmark = pytest.mark.anyio
-
 TEAMS = ("team", "plain", "odd", "nowhere")
 """Namespaces with settings, with nothing, with objects that no API server would store, and one that does not exist."""
 

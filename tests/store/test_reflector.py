@@ -15,8 +15,6 @@ from runtime.api_transport import Connection
 from runtime.watching import Effects, Timing
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 
-pytestmark = pytest.mark.anyio
-
 PODS = Resource("", "v1", "pods")
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
 QUICK = Timing(backoff=0.002, backoff_limit=0.01)

@@ -72,7 +72,6 @@ class Known:
             self.on_types()
 
 
-@pytest.mark.anyio
 async def test_replicas_with_different_histories_know_the_same_types() -> None:
     """Also one that starts later, and from a replica that has ended."""
     async with FakeApi().serve() as api:

@@ -24,8 +24,6 @@ from runtime.watching import Timing
 from tests.support.fake_api import FakeApi, Object, eventually, raw
 from tests.support.timing import assert_below
 
-pytestmark = pytest.mark.anyio
-
 QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 PLURAL = RESOURCE_CLAIM_TEMPLATES.plural
 

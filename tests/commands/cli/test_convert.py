@@ -468,7 +468,7 @@ def test_a_family_hint_in_the_manifest_overrides_the_flag(tmp_path: Path) -> Non
     assert done.returncode == 0
     assert b"inf2.48xlarge" in done.stdout
     (line,) = messages_of(done)
-    assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector.instanceType: NEU217: ")
+    assert line.startswith("pod.yaml:7: [document 1, Pod train] spec.nodeSelector[instanceType]: NEU217: ")
 
 
 CATALOGUE = """\

@@ -117,40 +117,26 @@ def test_a_port_in_use_is_exit_code_3(tmp_path: Path) -> None:
         assert "choose another port with --metrics-port." in stderr
 
 
+CAUSES: dict[str, tuple[list[str], dict[str, str]]] = {
+    "Error: nowhere has no tls.crt and no tls.key. Mount the serving certificate's Secret there, set --tls-dir "
+    "to where it is, or try --standalone.": (["--tls-dir", "nowhere"], {}),
+    "Error: No certificate can be made for --host: 'my host' is neither an IP address nor a DNS name.": (
+        ["--standalone", "--host", "my host"],
+        {},
+    ),
+    "Error: Cannot write certificates to /proc/tls: No such file or directory. Choose another directory with "
+    "--tls-dir.": (["--standalone", "--tls-dir", "/proc/tls"], {}),
+    "Error: --port is 'x', and must be a whole number from 0 to 65535.": (["--port", "x"], {}),
+    "Error: NEURON_DRA_MODE is 'on', and must be one of": ([], {"NEURON_DRA_MODE": "on"}),
+    "Error: Cannot read the config file none: No such file": (["--config", "none"], {}),
+    "Error: No such option '--prot'.": (["--prot", "1"], {}),
+    "Error: Got unexpected extra argument (extra)": (["extra"], {}),
+    "Error: Option '--port' requires an argument.": (["--port"], {}),
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "environment", "message"),
-    [
-        pytest.param(
-            ["--tls-dir", "nowhere"],
-            {},
-            "Error: nowhere has no tls.crt and no tls.key. Mount the serving certificate's Secret there, set --tls-dir "
-            "to where it is, or try --standalone.",
-            id="no-certificate",
-        ),
-        pytest.param(
-            ["--standalone", "--host", "my host"],
-            {},
-            "Error: No certificate can be made for --host: 'my host' is neither an IP address nor a DNS name.",
-            id="no-host",
-        ),
-        pytest.param(
-            ["--standalone", "--tls-dir", "/proc/tls"],
-            {},
-            "Error: Cannot write certificates to /proc/tls: No such file or directory. Choose another directory with "
-            "--tls-dir.",
-            id="read-only",
-        ),
-        pytest.param(
-            ["--port", "x"], {}, "Error: --port is 'x', and must be a whole number from 0 to 65535.", id="flag"
-        ),
-        pytest.param(
-            [], {"NEURON_DRA_MODE": "on"}, "Error: NEURON_DRA_MODE is 'on', and must be one of", id="variable"
-        ),
-        pytest.param(["--config", "none"], {}, "Error: Cannot read the config file none: No such file", id="no-config"),
-        pytest.param(["--prot", "1"], {}, "Error: No such option '--prot'.", id="unknown-flag"),
-        pytest.param(["extra"], {}, "Error: Got unexpected extra argument (extra)", id="extra-argument"),
-        pytest.param(["--port"], {}, "Error: Option '--port' requires an argument.", id="no-value"),
-    ],
+    ("message", "arguments", "environment"), [(message, *row) for message, row in CAUSES.items()], ids=CAUSES
 )
 def test_a_server_that_cannot_start_exits_with_3_and_the_cause(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str

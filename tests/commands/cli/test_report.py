@@ -249,7 +249,6 @@ class TestSeveral:
         assert "<script>|" not in run_report(*hostile, "-o", "markdown").stdout
 
 
-@pytest.mark.anyio
 class TestCluster:
     @pytest.fixture
     async def api(self) -> AsyncIterator[FakeApi]:

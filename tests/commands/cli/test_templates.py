@@ -18,8 +18,6 @@ from tests.support.fake_api import FakeApi, answer
 from tests.support.generated import PLURAL, access, forbidden, pod_group, serve_groups, stored, template, templates_pod
 from tests.support.invoking import invoke
 
-pytestmark = pytest.mark.anyio
-
 FOUR, EIGHT = template(4).name, template(8).name
 
 

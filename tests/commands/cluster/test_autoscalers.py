@@ -10,8 +10,6 @@ from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, legacy_pod, live
 
-pytestmark = pytest.mark.anyio
-
 SCALER: dict[str, Any] = {
     "metadata": {"name": "sizes", "namespace": "team-a"},
     "spec": {

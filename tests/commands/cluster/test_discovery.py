@@ -8,8 +8,6 @@ from commands.cluster.reader import served_kinds
 from runtime.api_server import ApiAnswerError, Resource
 from tests.support.answers import PreparedAnswers
 
-pytestmark = pytest.mark.anyio
-
 
 def api_group(
     name: str, *versions: str, verbs: tuple[str, ...] = ("list",), scope: str = "Namespaced"

@@ -18,9 +18,6 @@ from tests.support.clocks import Clock
 from tests.support.clusters import FakeCluster, mutator
 from tests.support.validation import review
 
-pytestmark = pytest.mark.anyio
-
-
 CONVERTED = {
     **probe_pod(),
     "spec": {"resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "neuron-1-ab"}]},

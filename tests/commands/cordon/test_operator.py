@@ -14,8 +14,6 @@ from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer
 
-pytestmark = pytest.mark.anyio
-
 TARGET = Target("a", "neuron-device-3")
 
 

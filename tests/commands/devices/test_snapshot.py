@@ -16,8 +16,6 @@ from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, raw
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:

@@ -402,70 +402,56 @@ PREPARE = "Failed to prepare dynamic resources: prepare dynamic resources: "
 RESULT = f"{PREPARE}NodePrepareResources failed for ResourceClaim train-claim: "
 
 
+PREPARATIONS: dict[str, Any] = {
+    f"{RESULT}ResourceClaim team-a/train-claim has a config that cannot be used. NEU407: no field "
+    '(strict decoding error: unknown field "logicalNeuronCoreCount")': (
+        "config-refused",
+        "An Event reports that the driver refuses a config of its claim (NEU407: An opaque config has an unknown",
+        "Correct opaque.parameters of the template, and recreate the pod",
+    ),
+    f"{RESULT}Device neuron-device-0 is shared with ResourceClaim team-b/x, which uses it with "
+    "logicalNeuronCore 1; this claim uses 2.": (
+        "lnc-conflict",
+        "An Event reports that the driver refuses its logicalNeuronCore.",
+        "Set the same logicalNeuronCore",
+    ),
+    f"{RESULT}ResourceClaim team-a/train-claim has adminAccess, which the driver refuses in namespace team-a. "
+    "Request devices without adminAccess, or add the namespace": (
+        "admin-access-refused",
+        "An Event reports that the driver refuses adminAccess in its namespace.",
+        "Only an administrator of the driver can allow it",
+    ),
+    f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0.": (
+        "device-held",
+        "An Event reports that a device of its claim is not free on node a yet.",
+        "`neuron-dra map a` shows which claims hold its devices.",
+    ),
+    f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0. That "
+    "ResourceClaim no longer exists: the kubelet reports that pod team-b/p uses it.": (
+        "device-kept",
+        "An Event reports that a pod whose claim was removed uses a device of its claim on node a.",
+        "End that pod",
+    ),
+    f"{RESULT}The node does not have the device neuron-device-9: its Neuron devices are 0. It has vanished.": (
+        "device-gone",
+        "An Event reports that a device of its claim is gone from node a.",
+        "Check the Neuron kernel driver on the node",
+    ),
+    f"{PREPARE}NodePrepareResources: rpc error: code = Unavailable desc = dial unix: connection refused": (
+        "driver-not-running",
+        "An Event reports that the driver on node a does not answer the kubelet.",
+        "Check the kubelet plugin's pod on the node",
+    ),
+    f"{RESULT}the CDI folder is not writable": (
+        "prepare-failed",
+        "An Event reports that the driver on node a cannot prepare its claim.",
+        "The log of the kubelet plugin's pod on the node has the reason.",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("message", "case", "text", "fix"),
-    [
-        pytest.param(
-            f"{RESULT}ResourceClaim team-a/train-claim has a config that cannot be used. NEU407: no field "
-            '(strict decoding error: unknown field "logicalNeuronCoreCount")',
-            "config-refused",
-            "An Event reports that the driver refuses a config of its claim (NEU407: An opaque config has an unknown",
-            "Correct opaque.parameters of the template, and recreate the pod",
-            id="strict decoding",
-        ),
-        pytest.param(
-            f"{RESULT}Device neuron-device-0 is shared with ResourceClaim team-b/x, which uses it with "
-            "logicalNeuronCore 1; this claim uses 2.",
-            "lnc-conflict",
-            "An Event reports that the driver refuses its logicalNeuronCore.",
-            "Set the same logicalNeuronCore",
-            id="lnc",
-        ),
-        pytest.param(
-            f"{RESULT}ResourceClaim team-a/train-claim has adminAccess, which the driver refuses in namespace team-a. "
-            "Request devices without adminAccess, or add the namespace",
-            "admin-access-refused",
-            "An Event reports that the driver refuses adminAccess in its namespace.",
-            "Only an administrator of the driver can allow it",
-            id="admin access",
-        ),
-        pytest.param(
-            f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0.",
-            "device-held",
-            "An Event reports that a device of its claim is not free on node a yet.",
-            "`neuron-dra map a` shows which claims hold its devices.",
-            id="held",
-        ),
-        pytest.param(
-            f"{RESULT}Device neuron-device-0 is still prepared for ResourceClaim team-b/x as neuron-device-0. That "
-            "ResourceClaim no longer exists: the kubelet reports that pod team-b/p uses it.",
-            "device-kept",
-            "An Event reports that a pod whose claim was removed uses a device of its claim on node a.",
-            "End that pod",
-            id="kept",
-        ),
-        pytest.param(
-            f"{RESULT}The node does not have the device neuron-device-9: its Neuron devices are 0. It has vanished.",
-            "device-gone",
-            "An Event reports that a device of its claim is gone from node a.",
-            "Check the Neuron kernel driver on the node",
-            id="vanished",
-        ),
-        pytest.param(
-            f"{PREPARE}NodePrepareResources: rpc error: code = Unavailable desc = dial unix: connection refused",
-            "driver-not-running",
-            "An Event reports that the driver on node a does not answer the kubelet.",
-            "Check the kubelet plugin's pod on the node",
-            id="socket",
-        ),
-        pytest.param(
-            f"{RESULT}the CDI folder is not writable",
-            "prepare-failed",
-            "An Event reports that the driver on node a cannot prepare its claim.",
-            "The log of the kubelet plugin's pod on the node has the reason.",
-            id="other",
-        ),
-    ],
+    ("message", "case", "text", "fix"), [(message, *row) for message, row in PREPARATIONS.items()], ids=PREPARATIONS
 )
 def test_a_preparation_that_failed(message: str, case: str, text: str, fix: str) -> None:
     found, around = claimed(one_node(), range(4))

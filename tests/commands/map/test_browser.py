@@ -19,8 +19,6 @@ from tests.support.browser import Page, browsing
 from tests.support.emulated import EmulatedCluster
 from tests.support.timing import assert_below
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def tab() -> AsyncIterator[Page]:

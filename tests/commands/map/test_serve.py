@@ -17,8 +17,6 @@ from runtime.api_server import ApiServerError, UnreachableError
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclasses.dataclass
 class World:

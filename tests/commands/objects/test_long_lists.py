@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.objects import documents, long_lists
-from commands.objects.documents import Documents, TextBudget, _locate, _locate_json
+from commands.objects.documents import Documents, TextBudget, _JsonPlaces, _locate
 from commands.objects.long_lists import ListPart
 from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
 from commands.objects.notices import ManifestSource
@@ -232,9 +232,28 @@ def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent:
     except ValueError:
         return
     assert root is not None
+    found = _JsonPlaces(text)
     for path in places(json.loads(text)):
         for each in (path, (*path, "none"), (*path, 9), tuple(map(str, path))):
-            assert _locate_json(text, each) == _locate(root, each)
+            assert found.offset(each) == _locate(root, each)
+
+
+def test_the_lines_of_many_findings_in_one_json_document_take_steps_for_each_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = []
+    monkeypatch.setattr(
+        documents, "_decode", lambda text, at: (taken.append(at), json.JSONDecoder().raw_decode(text, at))[1]
+    )
+    pods = [pod_with_counts(f"p{at}", "ml", ["7"], "a") for at in range(300)]
+    text = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}, indent=1)
+    [document] = source(text, split=False).documents
+    lines = [
+        document.line_of(("items", at, "spec", "containers", 0, "resources", "limits", "aws.amazon.com/neuron"))
+        for at in range(300)
+    ]
+    assert [text.split("\n")[line - 1].strip() for line in lines] == ['"aws.amazon.com/neuron": "7"'] * 300
+    assert len(taken) < 300 * 30
 
 
 @pytest.mark.parametrize("form", ["one line", "indented", "yaml"])

@@ -30,8 +30,6 @@ from tests.support.generated import (
     workload,
 )
 
-pytestmark = pytest.mark.anyio
-
 DAY = dt.timedelta(days=1)
 GRACE = dt.timedelta(minutes=4)
 FOUR, EIGHT, TWO = (template(count).name for count in (4, 8, 2))
@@ -408,49 +406,32 @@ async def test_the_run_that_marked_last_removes_if_two_run_at_a_time(api: FakeAp
 # --- what goes wrong ------------------------------------------------------------------------------------------
 
 
+UNLISTED: dict[str, Any] = {
+    f'Cannot list {PLURAL}.resource.k8s.io in all namespaces: "bob" lacks the rule '
+    f"- {{apiGroups: [resource.k8s.io], resources: [{PLURAL}], verbs: [list]}}.": (
+        PLURAL,
+        answer(403, "Forbidden", f'{PLURAL}.resource.k8s.io is forbidden: User "bob" cannot list resource "x"'),
+    ),
+    'Cannot list pods in all namespaces: "bob" lacks the rule - {apiGroups: [""], resources: [pods], verbs: [list]}.': (
+        "pods",
+        answer(403, "Forbidden", 'pods is forbidden: User "bob" cannot list resource "pods"'),
+    ),
+    'Cannot list podgroups.scheduling.k8s.io in all namespaces: "bob" lacks the rule '
+    "- {apiGroups: [scheduling.k8s.io], resources: [podgroups], verbs: [list]}.": (
+        "podgroups",
+        answer(403, "Forbidden", 'podgroups.scheduling.k8s.io is forbidden: User "bob" cannot list resource "x"'),
+    ),
+    f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not serve "
+    "resource.k8s.io/v1; Kubernetes >= 1.34 is needed.": (PLURAL, raw(404, b"404 page not found\n")),
+    f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not accept the credentials; "
+    "renew them in the kubeconfig.": (PLURAL, answer(401, "Unauthorized", "Unauthorized")),
+    "Cannot list pods in all namespaces: the answer is not": ("pods", raw(200, b"<html>")),
+    "Cannot list pods in all namespaces: the connection to": ("pods", hang_up),
+}
+
+
 @pytest.mark.parametrize(
-    ("plural", "fault", "message"),
-    [
-        pytest.param(
-            PLURAL,
-            answer(403, "Forbidden", f'{PLURAL}.resource.k8s.io is forbidden: User "bob" cannot list resource "x"'),
-            f'Cannot list {PLURAL}.resource.k8s.io in all namespaces: "bob" lacks the rule '
-            f"- {{apiGroups: [resource.k8s.io], resources: [{PLURAL}], verbs: [list]}}.",
-            id="no right to list templates",
-        ),
-        pytest.param(
-            "pods",
-            answer(403, "Forbidden", 'pods is forbidden: User "bob" cannot list resource "pods"'),
-            'Cannot list pods in all namespaces: "bob" lacks the rule '
-            '- {apiGroups: [""], resources: [pods], verbs: [list]}.',
-            id="no right to list pods",
-        ),
-        pytest.param(
-            "podgroups",
-            answer(403, "Forbidden", 'podgroups.scheduling.k8s.io is forbidden: User "bob" cannot list resource "x"'),
-            'Cannot list podgroups.scheduling.k8s.io in all namespaces: "bob" lacks the rule '
-            "- {apiGroups: [scheduling.k8s.io], resources: [podgroups], verbs: [list]}.",
-            id="no right to list PodGroups",
-        ),
-        pytest.param(
-            PLURAL,
-            raw(404, b"404 page not found\n"),
-            f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not serve "
-            "resource.k8s.io/v1; Kubernetes >= 1.34 is needed.",
-            id="too old",
-        ),
-        pytest.param(
-            PLURAL,
-            answer(401, "Unauthorized", "Unauthorized"),
-            f"Cannot list {PLURAL}.resource.k8s.io in all namespaces: the API server does not accept the credentials; "
-            "renew them in the kubeconfig.",
-            id="credentials",
-        ),
-        pytest.param(
-            "pods", raw(200, b"<html>"), "Cannot list pods in all namespaces: the answer is not", id="no JSON"
-        ),
-        pytest.param("pods", hang_up, "Cannot list pods in all namespaces: the connection to", id="no answer"),
-    ],
+    ("message", "plural", "fault"), [(message, *row) for message, row in UNLISTED.items()], ids=UNLISTED
 )
 async def test_objects_that_cannot_be_listed_are_reported_and_nothing_is_changed(
     api: FakeApi, plural: str, fault: Handler, message: str

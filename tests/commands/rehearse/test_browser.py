@@ -10,8 +10,6 @@ from commands.rehearse.render import as_html
 from tests.support.browser import Page, browsing
 from tests.support.rehearsing import node, pods, rehearsal
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def tab() -> AsyncIterator[Page]:

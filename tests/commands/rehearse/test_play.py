@@ -56,64 +56,50 @@ def test_the_figures_count_devices_of_plugin_driver_and_waiting_pods() -> None:
 # --- why pods wait ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("objects", "cause", "text"),
-    [
-        pytest.param(
-            [node("n1"), *pods("odd", "n1", count=6)],
-            "denied",
-            "NEU105: Instance type trn1.32xlarge does not support requests for device: 6.",
-            id="denied",
-        ),
-        pytest.param(
-            [node("n1"), *pods("kept", "n1", annotations={"neuron.aws.com/convert": "off"})],
-            "no plugin node left",
-            "no node with the device plugin that it may run on is left",
-            id="stays-on-the-plugin",
-        ),
-        pytest.param(
-            [
-                node("n1"),
-                *pods("serve", "n1"),
-                of_namespace("ResourceQuota", "q", hard={"neuron.aws.com.deviceclass.resource.k8s.io/devices": "3"}),
-            ],
-            "quota",
-            "the ResourceQuota of team-a allows no 4 more devices",
-            id="quota",
-        ),
-        pytest.param(
-            [
-                node("n1"),
-                of_namespace("LimitRange", "l", limits=[{"type": "Container", "min": {"aws.amazon.com/neuron": "1"}}]),
-                *pods("serve", "n1"),
-            ],
-            "denied",
-            "NEU205",
-            id="limit-range",
-        ),
-        pytest.param(
-            [node("n1", kind="new9.48xlarge"), *pods("serve", "n1")],
-            "cannot know",
-            "what n1 publishes is not known: its type new9.48xlarge is not in the catalogue",
-            id="type-not-in-the-catalogue",
-        ),
-        pytest.param(
-            [
-                node("n1", taints=[{"key": "only", "effect": "NoSchedule"}]),
-                *pods("serve", "n1"),
-            ],
-            "taint",
-            "it does not tolerate the taint only:NoSchedule of n1",
-            id="taint",
-        ),
-        pytest.param(
-            [node("n1"), *pods("serve", "n1", nodeSelector={"disk": "ssd"})],
-            "node selection",
-            "no Neuron node meets its node selection: disk in (ssd)",
-            id="selection",
-        ),
-    ],
-)
+CAUSES: dict[str, Any] = {
+    "NEU105: Instance type trn1.32xlarge does not support requests for device: 6.": (
+        [node("n1"), *pods("odd", "n1", count=6)],
+        "denied",
+    ),
+    "no node with the device plugin that it may run on is left": (
+        [node("n1"), *pods("kept", "n1", annotations={"neuron.aws.com/convert": "off"})],
+        "no plugin node left",
+    ),
+    "the ResourceQuota of team-a allows no 4 more devices": (
+        [
+            node("n1"),
+            *pods("serve", "n1"),
+            of_namespace("ResourceQuota", "q", hard={"neuron.aws.com.deviceclass.resource.k8s.io/devices": "3"}),
+        ],
+        "quota",
+    ),
+    "NEU205": (
+        [
+            node("n1"),
+            of_namespace("LimitRange", "l", limits=[{"type": "Container", "min": {"aws.amazon.com/neuron": "1"}}]),
+            *pods("serve", "n1"),
+        ],
+        "denied",
+    ),
+    "what n1 publishes is not known: its type new9.48xlarge is not in the catalogue": (
+        [node("n1", kind="new9.48xlarge"), *pods("serve", "n1")],
+        "cannot know",
+    ),
+    "it does not tolerate the taint only:NoSchedule of n1": (
+        [
+            node("n1", taints=[{"key": "only", "effect": "NoSchedule"}]),
+            *pods("serve", "n1"),
+        ],
+        "taint",
+    ),
+    "no Neuron node meets its node selection: disk in (ssd)": (
+        [node("n1"), *pods("serve", "n1", nodeSelector={"disk": "ssd"})],
+        "node selection",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "objects", "cause"), [(text, *row) for text, row in CAUSES.items()], ids=CAUSES)
 def test_a_pod_that_does_not_run_has_its_cause(objects: list[Object], cause: str, text: str) -> None:
     [(_, reason)] = rehearsal(*objects).best.steps[-1].waiting
     assert (str(reason.cause), text in reason.text) == (cause, True), reason

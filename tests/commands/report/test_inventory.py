@@ -1,8 +1,11 @@
 """Owners stand for what they control; pods are counted, and ended ones are left out."""
 
 import json
+import tracemalloc
 from typing import Any
 
+from commands.objects.manifest_files import GivenManifests
+from commands.report.file_inputs import read_files
 from commands.report.inventory import Found, Inventory
 from tests.support.reports import deployment, found, owned, pod_spec, report, running
 
@@ -154,3 +157,17 @@ def test_an_object_found_as_json_needs_no_kind() -> None:
 def test_a_workload_without_metadata_is_one_workload() -> None:
     [only] = report({"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": pod_spec()}).workloads
     assert (only.ref.kind, only.fate) == ("Pod", "converts")
+
+
+def test_objects_that_wait_take_less_memory_than_their_text() -> None:
+    managed = [{"manager": "kubectl", "fieldsV1": {f"f:{at}": {} for at in range(200)}}]
+    pods = [running(f"p-{at}") for at in range(400)]
+    for at, each in enumerate(pods):
+        each["metadata"] |= {"managedFields": managed, "annotations": {"seed": str(at) * 40}}
+    raw = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}).encode()
+    tracemalloc.start()
+    inputs = read_files([GivenManifests("pods.json", raw)], lambda: None)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < len(raw) / 2
+    assert [json.loads(each.raw) for each in inputs.found] == pods

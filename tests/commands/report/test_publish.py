@@ -14,8 +14,6 @@ from tests.policies.policy_files import policy
 from tests.support.fake_api import FakeApi, answer
 from tests.support.reports import deployment, report
 
-pytestmark = pytest.mark.anyio
-
 OPEN = [
     ("openreports.io", "v1alpha1", "Report", "reports", True),
     ("openreports.io", "v1alpha1", "ClusterReport", "clusterreports", False),

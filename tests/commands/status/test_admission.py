@@ -56,29 +56,17 @@ def test_what_lies_between_is_named(answer: str, cause: str, fix: str) -> None:
     assert fix in found.fix
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        pytest.param(
-            StatusError(
-                403, 'pods is forbidden: User "eve" cannot create resource "pods" in API group "" in the namespace'
-            ),
-            "you are not allowed to create pods",
-            id="permission",
-        ),
-        pytest.param(
-            StatusError(403, "pods is forbidden: exceeded quota: all"),
-            "a dry-run pod in namespace default is not admitted: ",
-            id="quota",
-        ),
-        pytest.param(
-            StatusError(500, 'failed calling webhook "istio.example.com": EOF'),
-            "of somebody else",
-            id="another webhook",
-        ),
-        pytest.param(UnreachableError("it is gone"), "no dry-run pod can be created: ", id="no API server"),
-    ],
-)
+UNKNOWN: dict[str, ApiServerError] = {
+    "you are not allowed to create pods": StatusError(
+        403, 'pods is forbidden: User "eve" cannot create resource "pods" in API group "" in the namespace'
+    ),
+    "a dry-run pod in namespace default is not admitted: ": StatusError(403, "pods is forbidden: exceeded quota: all"),
+    "of somebody else": StatusError(500, 'failed calling webhook "istio.example.com": EOF'),
+    "no dry-run pod can be created: ": UnreachableError("it is gone"),
+}
+
+
+@pytest.mark.parametrize(("text", "error"), UNKNOWN.items(), ids=UNKNOWN)
 def test_what_says_nothing_of_the_webhook_is_unknown(error: ApiServerError, text: str) -> None:
     found = line(error)
     assert found.verdict is CheckResult.UNKNOWN

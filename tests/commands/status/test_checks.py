@@ -202,414 +202,218 @@ def edited_condition(name: str, expression: str) -> StatusSnapshot:
     return mutating(matchConditions=[{"name": key, "expression": each} for key, each in conditions.items()])
 
 
-WRONG: list[Any] = [
-    pytest.param(
-        mutating(failurePolicy="Ignore"),
-        "mutate.neuron.aws.com: failurePolicy is Ignore, in the release Fail: while the webhook does not answer, "
-        "Neuron pods "
-        "are admitted without conversion and stay Pending.",
-        id="failurePolicy",
+WRONG: dict[str, StatusSnapshot] = {
+    "mutate.neuron.aws.com: failurePolicy is Ignore, in the release Fail: while the webhook does not answer, "
+    "Neuron pods "
+    "are admitted without conversion and stay Pending.": mutating(failurePolicy="Ignore"),
+    "mutate.neuron.aws.com: its rules do not include CREATE of leaderworkersets, UPDATE of pods: the webhook does "
+    "not "
+    "receive them.": mutating(rules=PODS_CREATE),
+    "mutate.neuron.aws.com: it has no rules: the API server sends nothing to it.": mutating(rules=[]),
+    "mutate.neuron.aws.com: its rules include requests that those of the release do not include.": mutating(
+        rules=[*EVERY_RULE]
     ),
-    pytest.param(
-        mutating(rules=PODS_CREATE),
-        "mutate.neuron.aws.com: its rules do not include CREATE of leaderworkersets, UPDATE of pods: the webhook does "
-        "not "
-        "receive them.",
-        id="rules",
+    "mutate.neuron.aws.com: it has no matchCondition changed, neuron: the webhook receives objects that do not "
+    "concern it, "
+    "and they wait for it.": mutating(matchConditions=[]),
+    "mutate.neuron.aws.com: the expression of matchCondition neuron is not that of the release.": edited_condition(
+        "neuron", "false"
     ),
-    pytest.param(
-        mutating(rules=[]), "mutate.neuron.aws.com: it has no rules: the API server sends nothing to it.", id="no rules"
+    "mutate.neuron.aws.com: it has the matchCondition mine ('1 > 2'), which the release does not have: the webhook "
+    "does not "
+    "receive objects that do not match.": edited_condition("mine", "1 > 2"),
+    "mutate.neuron.aws.com: namespaceSelector is empty, in the release "
+    '\'{"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": '
+    '["kube-system", "kube-node-…\': it does not leave out any object, and all wait for the webhook.': mutating(
+        namespaceSelector={}
     ),
-    pytest.param(
-        mutating(rules=[*EVERY_RULE]),
-        "mutate.neuron.aws.com: its rules include requests that those of the release do not include.",
-        id="more rules",
+    'mutate.neuron.aws.com: objectSelector is \'{"matchLabels": {"a": "b"}}\', in the release empty: what does not '
+    "match is not sent.": mutating(objectSelector={"matchLabels": {"a": "b"}}),
+    "the driver is not ready on nodes whose ResourceSlices remain: n1. New pods are still placed there, and stay "
+    "in "
+    "ContainerCreating.": well(driver_pods=(driver_pod("n1", ready=False), driver_pod("n2"))),
+    "the driver's check 'CDI' on n1, n2: 'containerd 1.6 has none'.": well(
+        node_checks={"n1": (("CDI", "wrong", "containerd 1.6 has none"),), "n2": (("CDI", "wrong", "x"),)}
     ),
-    pytest.param(
-        mutating(matchConditions=[]),
-        "mutate.neuron.aws.com: it has no matchCondition changed, neuron: the webhook receives objects that do not "
-        "concern it, "
-        "and they wait for it.",
-        id="matchConditions",
+    "another driver publishes as neuron.aws.com on n1, and so this project's driver, which is there, too, "
+    "publishes nothing.": well(own_slices=frozenset({"n2"})),
+    "the driver is not ready on nodes whose ResourceSlices remain: n1, n2. New pods are still placed there, and "
+    "stay in "
+    "ContainerCreating.": well(driver_pods=()),
+    "Kubernetes v1.33.4 is older than 1.34.": well(version="v1.33.4"),
+    "resource.k8s.io/v1 is not served (resource.k8s.io is served only as v1beta1).": well(versions=("v1beta1",)),
+    "resource.k8s.io/v1 is not served (resource.k8s.io is served not at all).": well(versions=()),
+    "MutatingWebhookConfiguration neuron-dra does not exist: nothing is converted.": well(mutating=()),
+    "ValidatingWebhookConfiguration neuron-dra does not exist: nothing is validated.": well(validating=()),
+    "MutatingWebhookConfiguration neuron-dra has no entry mutate.neuron.aws.com.": mutating(
+        name="other.neuron.aws.com"
     ),
-    pytest.param(
-        edited_condition("neuron", "false"),
-        "mutate.neuron.aws.com: the expression of matchCondition neuron is not that of the release.",
-        id="a matchCondition that selects nothing",
+    "mutate.neuron.aws.com calls Service neuron-dra/neurondra; the webhook's is neuron-dra/neuron-dra.": mutating(
+        service={"name": "neurondra"}
     ),
-    pytest.param(
-        edited_condition("mine", "1 > 2"),
-        "mutate.neuron.aws.com: it has the matchCondition mine ('1 > 2'), which the release does not have: the webhook "
-        "does not "
-        "receive objects that do not match.",
-        id="one matchCondition more",
+    "mutate.neuron.aws.com calls path '/', which is not served; it is '/mutate'.": mutating(service={"path": "/"}),
+    "mutate.neuron.aws.com calls port 8443 of the Service, which has 443, 9090.": mutating(service={"port": 8443}),
+    "mutate.neuron.aws.com has no caBundle: the API server does not trust the webhook, every call fails.": mutating(
+        clientConfig={"caBundle": ""}
     ),
-    pytest.param(
-        mutating(namespaceSelector={}),
-        "mutate.neuron.aws.com: namespaceSelector is empty, in the release "
-        '\'{"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": '
-        '["kube-system", "kube-node-…\': it does not leave out any object, and all wait for the webhook.',
-        id="namespaceSelector",
+    "the caBundle of mutate.neuron.aws.com contains no PEM certificate: every call fails.": well(
+        mutating=(configuration("MutatingWebhookConfiguration", b"x"),), validating=()
     ),
-    pytest.param(
-        mutating(objectSelector={"matchLabels": {"a": "b"}}),
-        'mutate.neuron.aws.com: objectSelector is \'{"matchLabels": {"a": "b"}}\', in the release empty: what does not '
-        "match is not sent.",
-        id="objectSelector",
+    "the caBundles of claims.mutate.neuron.aws.com, claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
+    "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
+    "some calls fail after the next change of the certificate.": well(
+        mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)
     ),
-    pytest.param(
-        well(driver_pods=(driver_pod("n1", ready=False), driver_pod("n2"))),
-        "the driver is not ready on nodes whose ResourceSlices remain: n1. New pods are still placed there, and stay "
-        "in "
-        "ContainerCreating.",
-        id="a driver that is not ready",
+    "no CA in the caBundles signed the certificate in Secret neuron-dra-tls: every call fails.": well(
+        secret=(secret(leaf(authority=STRANGER)),), leases=()
     ),
-    pytest.param(
-        well(node_checks={"n1": (("CDI", "wrong", "containerd 1.6 has none"),), "n2": (("CDI", "wrong", "x"),)}),
-        "the driver's check 'CDI' on n1, n2: 'containerd 1.6 has none'.",
-        id="a check of the driver",
+    "the serving certificate expired on 2026-07-01 00:00 UTC: every call fails.": well(
+        secret=(secret(leaf(days=0.5)),), leases=()
     ),
-    pytest.param(
-        well(own_slices=frozenset({"n2"})),
-        "another driver publishes as neuron.aws.com on n1, and so this project's driver, which is there, too, "
-        "publishes nothing.",
-        id="two drivers of one name",
+    "the certificate is not valid for neuron-dra.neuron-dra.svc, the name that the API server calls.": well(
+        secret=(secret(leaf("neuron-dra.elsewhere.svc")),), leases=()
     ),
-    pytest.param(
-        well(driver_pods=()),
-        "the driver is not ready on nodes whose ResourceSlices remain: n1, n2. New pods are still placed there, and "
-        "stay in "
-        "ContainerCreating.",
-        id="a driver that was removed",
+    "tls.crt in Secret neuron-dra/neuron-dra-tls is not a PEM certificate.": well(secret=(secret(b"x"),), leases=()),
+    "Secret neuron-dra/neuron-dra-tls does not exist.": well(secret=(), leases=(lease("p", serving=""),)),
+    "the serving certificate expired on 2026-06-30 00:00 UTC: every call fails.": well(
+        secret=Unseen("no."), leases=(lease("p", not_after="2026-06-30T00:00:00Z"),)
     ),
-    pytest.param(well(version="v1.33.4"), "Kubernetes v1.33.4 is older than 1.34.", id="API server too old"),
-    pytest.param(
-        well(versions=("v1beta1",)),
-        "resource.k8s.io/v1 is not served (resource.k8s.io is served only as v1beta1).",
-        id="only a beta version is served",
+    "there is no Deployment with labels app.kubernetes.io/name=neuron-dra,app.kubernetes.io/component=webhook in "
+    "namespace neuron-dra.": well(deployments=()),
+    "Deployment neuron-dra: 1 of 2 available.": well(deployments=(deployment(availableReplicas=1),)),
+    "p is not ready: 'tls: expired'.": well(leases=(lease("p", ready=False, problems=("tls: expired",)),)),
+    "p keeps its last valid policies: 'p.yaml:3: no.'": well(
+        leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)
     ),
-    pytest.param(
-        well(versions=()),
-        "resource.k8s.io/v1 is not served (resource.k8s.io is served not at all).",
-        id="the group is not served",
+    "p keeps its last valid policies of 2026-06-01T12:00Z: 'p.yaml:3: no.'": well(
+        leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no.", policies_since="2026-06-01T12:00Z"),)
     ),
-    pytest.param(
-        well(mutating=()),
-        "MutatingWebhookConfiguration neuron-dra does not exist: nothing is converted.",
-        id="no mutating configuration",
+    "Service neuron-dra/neuron-dra does not exist: no call can arrive.": well(service=()),
+    "Service neuron-dra/neuron-dra has no ready endpoint: every call fails.": well(endpoint_slices=(endpoints(False),)),
+    "there is a second installation: Deployment second/neuron-dra.": well(
+        deployments=(deployment(), deployment("second"))
     ),
-    pytest.param(
-        well(validating=()),
-        "ValidatingWebhookConfiguration neuron-dra does not exist: nothing is validated.",
-        id="no validating configuration",
+    "there is a second installation: MutatingWebhookConfiguration old.": well(
+        mutating=(
+            configuration("MutatingWebhookConfiguration"),
+            named("old") | {"webhooks": [{"name": "m.neuron.aws.com"}]},
+        )
     ),
-    pytest.param(
-        mutating(name="other.neuron.aws.com"),
-        "MutatingWebhookConfiguration neuron-dra has no entry mutate.neuron.aws.com.",
-        id="entry missing",
+    "none in namespace neuron-dra, but Deployment elsewhere/neuron-dra.": well(
+        deployments=(deployment("elsewhere"),), daemon_sets=()
     ),
-    pytest.param(
-        mutating(service={"name": "neurondra"}),
-        "mutate.neuron.aws.com calls Service neuron-dra/neurondra; the webhook's is neuron-dra/neuron-dra.",
-        id="wrong service name",
+    "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.": well(device_classes=(named("gpu"),)),
+    "the same devices are offered by device plugin and DRA driver, on n1.": well(
+        nodes=(node("n1", neuron="16"), node("n2", neuron="0"))
     ),
-    pytest.param(
-        mutating(service={"path": "/"}),
-        "mutate.neuron.aws.com calls path '/', which is not served; it is '/mutate'.",
-        id="wrong path",
+    "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n1"
+    " (v1.34.1-eks-113cf36).": well(
+        nodes=(node("n1", kubelet="v1.34.1-eks-113cf36"), node("n2"), node("cpu", "m7i.large", "v1.34.0"))
     ),
-    pytest.param(
-        mutating(service={"port": 8443}),
-        "mutate.neuron.aws.com calls port 8443 of the Service, which has 443, 9090.",
-        id="wrong port",
-    ),
-    pytest.param(
-        mutating(clientConfig={"caBundle": ""}),
-        "mutate.neuron.aws.com has no caBundle: the API server does not trust the webhook, every call fails.",
-        id="no caBundle",
-    ),
-    pytest.param(
-        well(mutating=(configuration("MutatingWebhookConfiguration", b"x"),), validating=()),
-        "the caBundle of mutate.neuron.aws.com contains no PEM certificate: every call fails.",
-        id="caBundle is no PEM",
-    ),
-    pytest.param(
-        well(mutating=(configuration("MutatingWebhookConfiguration", STRANGER.certificate_pem),)),
-        "the caBundles of claims.mutate.neuron.aws.com, claims.validate.neuron.aws.com, groups.mutate.neuron.aws.com, "
-        "mutate.neuron.aws.com, pods.validate.neuron.aws.com differ: "
-        "some calls fail after the next change of the certificate.",
-        id="caBundles differ",
-    ),
-    pytest.param(
-        well(secret=(secret(leaf(authority=STRANGER)),), leases=()),
-        "no CA in the caBundles signed the certificate in Secret neuron-dra-tls: every call fails.",
-        id="caBundle of somebody else",
-    ),
-    pytest.param(
-        well(secret=(secret(leaf(days=0.5)),), leases=()),
-        "the serving certificate expired on 2026-07-01 00:00 UTC: every call fails.",
-        id="expired",
-    ),
-    pytest.param(
-        well(secret=(secret(leaf("neuron-dra.elsewhere.svc")),), leases=()),
-        "the certificate is not valid for neuron-dra.neuron-dra.svc, the name that the API server calls.",
-        id="certificate for another host",
-    ),
-    pytest.param(
-        well(secret=(secret(b"x"),), leases=()),
-        "tls.crt in Secret neuron-dra/neuron-dra-tls is not a PEM certificate.",
-        id="no certificate in the Secret",
-    ),
-    pytest.param(
-        well(secret=(), leases=(lease("p", serving=""),)),
-        "Secret neuron-dra/neuron-dra-tls does not exist.",
-        id="no Secret",
-    ),
-    pytest.param(
-        well(secret=Unseen("no."), leases=(lease("p", not_after="2026-06-30T00:00:00Z"),)),
-        "the serving certificate expired on 2026-06-30 00:00 UTC: every call fails.",
-        id="expired by a replica's word",
-    ),
-    pytest.param(
-        well(deployments=()),
-        "there is no Deployment with labels app.kubernetes.io/name=neuron-dra,app.kubernetes.io/component=webhook in "
-        "namespace neuron-dra.",
-        id="no Deployment",
-    ),
-    pytest.param(
-        well(deployments=(deployment(availableReplicas=1),)),
-        "Deployment neuron-dra: 1 of 2 available.",
-        id="a replica is missing",
-    ),
-    pytest.param(
-        well(leases=(lease("p", ready=False, problems=("tls: expired",)),)),
-        "p is not ready: 'tls: expired'.",
-        id="a replica is not ready",
-    ),
-    pytest.param(
-        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no."),)),
-        "p keeps its last valid policies: 'p.yaml:3: no.'",
-        id="unreadable policies",
-    ),
-    pytest.param(
-        well(leases=(lease("p", policies="ab", policies_problem="p.yaml:3: no.", policies_since="2026-06-01T12:00Z"),)),
-        "p keeps its last valid policies of 2026-06-01T12:00Z: 'p.yaml:3: no.'",
-        id="restored policies",
-    ),
-    pytest.param(
-        well(service=()), "Service neuron-dra/neuron-dra does not exist: no call can arrive.", id="no Service"
-    ),
-    pytest.param(
-        well(endpoint_slices=(endpoints(False),)),
-        "Service neuron-dra/neuron-dra has no ready endpoint: every call fails.",
-        id="no endpoint",
-    ),
-    pytest.param(
-        well(deployments=(deployment(), deployment("second"))),
-        "there is a second installation: Deployment second/neuron-dra.",
-        id="two releases by Deployment",
-    ),
-    pytest.param(
-        well(
-            mutating=(
-                configuration("MutatingWebhookConfiguration"),
-                named("old") | {"webhooks": [{"name": "m.neuron.aws.com"}]},
-            )
-        ),
-        "there is a second installation: MutatingWebhookConfiguration old.",
-        id="two releases by configuration",
-    ),
-    pytest.param(
-        well(deployments=(deployment("elsewhere"),), daemon_sets=()),
-        "none in namespace neuron-dra, but Deployment elsewhere/neuron-dra.",
-        id="another namespace",
-    ),
-    pytest.param(
-        well(device_classes=(named("gpu"),)),
-        "DeviceClass neuron.aws.com does not exist: converted pods stay Pending.",
-        id="no DeviceClass",
-    ),
-    pytest.param(
-        well(nodes=(node("n1", neuron="16"), node("n2", neuron="0"))),
+}
+WRONG_TOO: list[tuple[str, StatusSnapshot]] = [
+    (
         "the same devices are offered by device plugin and DRA driver, on n1.",
-        id="device plugin and driver on one node",
-    ),
-    pytest.param(
         well(
             nodes=(node("n1", neuron="16"), node("n2")),
             resource_slices=(resource_slice("n1", taint="neuron.aws.com/unhealthy"), resource_slice("n2")),
         ),
-        "the same devices are offered by device plugin and DRA driver, on n1.",
-        id="device plugin and driver on one node, with another taint",
-    ),
-    pytest.param(
-        well(nodes=(node("n1", kubelet="v1.34.1-eks-113cf36"), node("n2"), node("cpu", "m7i.large", "v1.34.0"))),
-        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n1"
-        " (v1.34.1-eks-113cf36).",
-        id="a faulty kubelet that publishes devices",
-    ),
+    )
 ]
+"""The same words for another reason."""
 
 
-@pytest.mark.parametrize(("snapshot", "text"), WRONG)
+@pytest.mark.parametrize(("text", "snapshot"), [*WRONG.items(), *WRONG_TOO], ids=[*WRONG, *dict(WRONG_TOO)])
 def test_each_fault_is_reported_once(snapshot: StatusSnapshot, text: str) -> None:
     wrong = [line.text for line in said(snapshot, CheckResult.WRONG)]
     assert wrong.count(text) == 1, wrong
     assert overall(said(snapshot)) is CheckResult.WRONG
 
 
-NOTED: list[Any] = [
-    pytest.param(
-        mutating(timeoutSeconds=2),
-        "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the creation of a template (at least 3).",
-        id="timeout",
+NOTED: dict[str, StatusSnapshot] = {
+    "mutate.neuron.aws.com: timeoutSeconds is 2, too short for the creation of a template (at least 3).": mutating(
+        timeoutSeconds=2
     ),
-    pytest.param(
-        mutating(timeoutSeconds=4), "mutate.neuron.aws.com: timeoutSeconds is 4, in the release 5.", id="other timeout"
+    "mutate.neuron.aws.com: timeoutSeconds is 4, in the release 5.": mutating(timeoutSeconds=4),
+    "mutate.neuron.aws.com: reinvocationPolicy is Never, in the release IfNeeded.": mutating(
+        reinvocationPolicy="Never"
     ),
-    pytest.param(
-        mutating(reinvocationPolicy="Never"),
-        "mutate.neuron.aws.com: reinvocationPolicy is Never, in the release IfNeeded.",
-        id="reinvocationPolicy",
+    "mutate.neuron.aws.com: sideEffects is Some, in the release NoneOnDryRun.": mutating(sideEffects="Some"),
+    "nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.": well(
+        nodes=(node("n1", ready=False), node("n2")), driver_pods=(driver_pod("n1"), driver_pod("n2"))
     ),
-    pytest.param(
-        mutating(sideEffects="Some"),
-        "mutate.neuron.aws.com: sideEffects is Some, in the release NoneOnDryRun.",
-        id="sideEffects",
+    "ResourceSlices that another driver publishes as neuron.aws.com, of n1: it is not known whether it runs.": well(
+        own_slices=frozenset({"n2"}), driver_pods=(driver_pod("n2"),)
     ),
-    pytest.param(
-        well(nodes=(node("n1", ready=False), node("n2")), driver_pods=(driver_pod("n1"), driver_pod("n2"))),
-        "nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.",
-        id="slices of a node that is down",
+    "the serving certificate expires soon, on 2026-07-04 12:00 UTC.": well(secret=(secret(leaf(days=4)),), leases=()),
+    "replicas p use another CA bundle than the configurations, as during a rotation.": well(
+        leases=(lease("p", bundle="ff"),)
     ),
-    pytest.param(
-        well(nodes=(node("n2"),)),
-        "nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.",
-        id="slices of a node that is gone",
+    "replicas p serve another certificate than Secret neuron-dra-tls, as during a rotation.": well(
+        leases=(lease("p", serving="ff"),)
     ),
-    pytest.param(
-        well(own_slices=frozenset({"n2"}), driver_pods=(driver_pod("n2"),)),
-        "ResourceSlices that another driver publishes as neuron.aws.com, of n1: it is not known whether it runs.",
-        id="slices of another driver",
+    "replicas differ in their modes: convert: p; off: q. Normal during a rollout.": well(
+        leases=(lease("p"), lease("q", mode="off"))
     ),
-    pytest.param(
-        well(secret=(secret(leaf(days=4)),), leases=()),
-        "the serving certificate expires soon, on 2026-07-04 12:00 UTC.",
-        id="certificate near its end",
+    "1 replica stopped reporting, the last on 2026-07-01 11:59 UTC: q.": well(leases=(lease("p"), lease("q", age=60))),
+    "p reports: 'cannot watch pods'.": well(leases=(lease("p", problems=("cannot watch pods",)),)),
+    "no replica reports on itself by a Lease.": well(leases=()),
+    "Deployment neuron-dra: 2 of 2 available, a rollout is under way.": well(
+        deployments=(deployment(updatedReplicas=1),)
     ),
-    pytest.param(
-        well(leases=(lease("p", bundle="ff"),)),
-        "replicas p use another CA bundle than the configurations, as during a rotation.",
-        id="another bundle",
+    "no node publishes Neuron devices: converted pods stay Pending until one does.": well(resource_slices=()),
+    "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.": well(
+        nodes=(node("n1", neuron="16"), node("n2")),
+        resource_slices=(resource_slice("n1", taint="neuron.aws.com/device-plugin"), resource_slice("n2")),
     ),
-    pytest.param(
-        well(leases=(lease("p", serving="ff"),)),
-        "replicas p serve another certificate than Secret neuron-dra-tls, as during a rotation.",
-        id="another certificate",
+    "devices of claims that no longer exist, which new claims do not get: n1 (neuron-device-0).": well(
+        resource_slices=(
+            resource_slice("n1", 1, instance_type="trn1.2xlarge", taint="neuron.aws.com/held"),
+            resource_slice("n2"),
+        )
     ),
-    pytest.param(
-        well(leases=(lease("p"), lease("q", mode="off"))),
-        "replicas differ in their modes: convert: p; off: q. Normal during a rollout.",
-        id="replicas differ",
+    "nodes that publish fewer devices than their type has: n1 (15 of 16).": well(
+        resource_slices=(resource_slice("n1", 15), resource_slice("n2"))
     ),
-    pytest.param(
-        well(leases=(lease("p"), lease("q", age=60))),
-        "1 replica stopped reporting, the last on 2026-07-01 11:59 UTC: q.",
-        id="a replica stopped reporting",
+    "UltraServer nodes that publish only single devices, where no pod gets a whole node: n2.": well(
+        resource_slices=(resource_slice("n1"), resource_slice("n2", instance_type=US, whole_node=False))
     ),
-    pytest.param(
-        well(leases=(lease("p", problems=("cannot watch pods",)),)),
-        "p reports: 'cannot watch pods'.",
-        id="a replica is behind",
+    "UltraServer nodes that publish only the whole node, where no pod gets single devices: n2.": well(
+        resource_slices=(resource_slice("n1"), resource_slice("n2", 0, instance_type=US))
     ),
-    pytest.param(well(leases=()), "no replica reports on itself by a Lease.", id="no Lease"),
-    pytest.param(
-        well(deployments=(deployment(updatedReplicas=1),)),
-        "Deployment neuron-dra: 2 of 2 available, a rollout is under way.",
-        id="rollout",
+    "nodes with the device plugin only, where converted pods cannot run: n3.": well(
+        nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))
     ),
-    pytest.param(
-        well(resource_slices=()),
-        "no node publishes Neuron devices: converted pods stay Pending until one does.",
-        id="no slices",
+    "Neuron nodes with neither driver nor device plugin: n9.": well(nodes=(node("n1"), node("n9", "ml.trn2.48xlarge"))),
+    "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n9 (v1.34.0).": well(
+        nodes=(node("n1"), node("n2"), node("n9", kubelet="v1.34.0", neuron="16"))
     ),
-    pytest.param(
-        well(
-            nodes=(node("n1", neuron="16"), node("n2")),
-            resource_slices=(resource_slice("n1", taint="neuron.aws.com/device-plugin"), resource_slice("n2")),
-        ),
+    "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').": well(
+        namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)
+    ),
+    "namespaces with keys that look like a setting and are not read: a (label 'neuron.aws.com/convert'), b"
+    " (annotation 'neuron.amazonaws.com/convert').": well(
+        namespaces=(
+            {"metadata": {"name": "a", "labels": {"neuron.aws.com/convert": "off"}}},
+            named("b", **{"neuron.amazonaws.com/convert": "off"}),
+            {"metadata": {"name": "c", "labels": {"team": "x"}, "annotations": None}},
+        )
+    ),
+}
+NOTED_TOO: list[tuple[str, StatusSnapshot]] = [
+    ("nodes that are not ready or do not exist, and whose ResourceSlices remain: n1.", well(nodes=(node("n2"),))),
+    (
         "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
-        id="devices that are tainted for the device plugin",
-    ),
-    pytest.param(
         well(
             nodes=(node("n1", neuron="16"), node("n2")),
             resource_slices=(resource_slice("n1", 0, whole_node=False), resource_slice("n2")),
         ),
-        "the DRA driver gives no device to new claims, because a device plugin offers them, on n1.",
-        id="devices that are withheld for the device plugin",
-    ),
-    pytest.param(
-        well(
-            resource_slices=(
-                resource_slice("n1", 1, instance_type="trn1.2xlarge", taint="neuron.aws.com/held"),
-                resource_slice("n2"),
-            )
-        ),
-        "devices of claims that no longer exist, which new claims do not get: n1 (neuron-device-0).",
-        id="devices that are held",
-    ),
-    pytest.param(
-        well(resource_slices=(resource_slice("n1", 15), resource_slice("n2"))),
-        "nodes that publish fewer devices than their type has: n1 (15 of 16).",
-        id="devices that are not published",
-    ),
-    pytest.param(
-        well(resource_slices=(resource_slice("n1"), resource_slice("n2", instance_type=US, whole_node=False))),
-        "UltraServer nodes that publish only single devices, where no pod gets a whole node: n2.",
-        id="an UltraServer node that publishes devices",
-    ),
-    pytest.param(
-        well(resource_slices=(resource_slice("n1"), resource_slice("n2", 0, instance_type=US))),
-        "UltraServer nodes that publish only the whole node, where no pod gets single devices: n2.",
-        id="an UltraServer node that publishes the whole node",
-    ),
-    pytest.param(
-        well(nodes=(node("n1"), node("n2"), node("n3", neuroncore="32"))),
-        "nodes with the device plugin only, where converted pods cannot run: n3.",
-        id="a node on the device plugin",
-    ),
-    pytest.param(
-        well(nodes=(node("n1"), node("n9", "ml.trn2.48xlarge"))),
-        "Neuron nodes with neither driver nor device plugin: n9.",
-        id="a node with neither",
-    ),
-    pytest.param(
-        well(nodes=(node("n1"), node("n2"), node("n9", kubelet="v1.34.0", neuron="16"))),
-        "the kubelet can lose pods that use ResourceClaims (kubernetes/kubernetes#133920), on n9 (v1.34.0).",
-        id="a faulty kubelet that publishes nothing",
-    ),
-    pytest.param(
-        well(namespaces=(named("a", **{"neuron.aws.com/convert": "convrt"}),)),
-        "namespaces with an invalid annotation neuron.aws.com/convert: a ('convrt').",
-        id="annotation without a meaning",
-    ),
-    pytest.param(
-        well(
-            namespaces=(
-                {"metadata": {"name": "a", "labels": {"neuron.aws.com/convert": "off"}}},
-                named("b", **{"neuron.amazonaws.com/convert": "off"}),
-                {"metadata": {"name": "c", "labels": {"team": "x"}, "annotations": None}},
-            )
-        ),
-        "namespaces with keys that look like a setting and are not read: a (label 'neuron.aws.com/convert'), b"
-        " (annotation 'neuron.amazonaws.com/convert').",
-        id="an opt-out as a label or below another domain",
     ),
 ]
+"""The same words for another reason."""
 
 
-@pytest.mark.parametrize(("snapshot", "text"), NOTED)
+@pytest.mark.parametrize(("text", "snapshot"), [*NOTED.items(), *NOTED_TOO], ids=[*NOTED, *dict(NOTED_TOO)])
 def test_notes_are_no_faults(snapshot: StatusSnapshot, text: str) -> None:
     lines = said(snapshot)
     assert [line.text for line in lines].count(text) == 1, lines

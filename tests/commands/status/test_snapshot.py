@@ -13,8 +13,6 @@ from runtime.api_transport import Connection
 from tests.support.fake_api import FakeApi
 from tests.support.installation import NOW, driver_pod, node_object, slice_object, well
 
-pytestmark = pytest.mark.anyio
-
 NODES = 7
 
 

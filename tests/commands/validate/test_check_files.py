@@ -145,6 +145,14 @@ class TestOtherKinds:
         shared = {**WORKFLOW, "kind": "ClusterWorkflowTemplate"}
         assert found(facts, shared, excluded_namespaces=frozenset({"default"})) == found(shared) != []
 
+    def test_a_pool_of_a_wrong_form_is_said(self) -> None:
+        made: dict[str, Any] = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
+        assert found(made | {"spec": {"weight": "5"}}) == [
+            "warning NEU905 spec.weight: NodePool a cannot be read: Expected `int | null`, got `str`. Pods are decided"
+            " as if it were not there."
+        ]
+        assert found(made | {"spec": {"weight": 5}}) == []
+
     def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []
 

@@ -499,8 +499,8 @@ NO_WHOLE_NODE = (
     ],
     ids=[
         "devices-only", "devices-only-among-others", "whole-node-only",
-        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores-in-all", "cores", "pod-total", "requests",
-        "lnc",
+        "seven", "seventeen", "ring-among-others", "rounded-cores", "cores-in-all", "cores",
+        "pod-total", "requests", "lnc",
         "no-ultraserver", "part-of-a-node", "part-without-a-selector", "count-where-lnc-exists", "two-halves",
     ],
 )  # fmt: skip

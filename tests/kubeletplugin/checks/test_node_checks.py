@@ -1,6 +1,5 @@
 """The checks run beside the driver: log, metrics, Event and annotation follow what they find."""
 
-import asyncio
 import json
 import logging
 import shutil
@@ -54,57 +53,51 @@ class NodeWorld:
         )
 
 
-def test_what_changes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_changes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = NodeWorld(tmp_path)
 
-    async def scenario() -> None:
-        await world.monitor.refresh()
-        await world.checks.look()
-        assert world.metric("devices", "well") == 1
-        assert world.metric("devices", "wrong") == 0
-        shown = {each["check"]: each["result"] for each in json.loads(world.note.text)}
-        assert shown["device nodes"] == "wrong", "an emulated tree has files there"
-        assert "devices" not in shown
-        said = node_checks(world.checks)
-        assert said is not None
-        assert (said.reason, said.warning) == ("NodeCheckFailed", True)
-        assert "device nodes: no character devices: /dev/neuron0" in said.message
-        caplog.clear()
-        await world.checks.look()
-        assert not caplog.records, "nothing changed"
-        shutil.rmtree(world.node.device_directory(3))
-        await world.monitor.refresh()
-        await world.checks.look()
-        assert world.metric("devices", "wrong") == 1
-        [record] = [each for each in caplog.records if getattr(each, "check", "") == "devices"]
-        assert record.levelno == logging.WARNING
-
-    asyncio.run(scenario())
+    await world.monitor.refresh()
+    await world.checks.look()
+    assert world.metric("devices", "well") == 1
+    assert world.metric("devices", "wrong") == 0
+    shown = {each["check"]: each["result"] for each in json.loads(world.note.text)}
+    assert shown["device nodes"] == "wrong", "an emulated tree has files there"
+    assert "devices" not in shown
+    said = node_checks(world.checks)
+    assert said is not None
+    assert (said.reason, said.warning) == ("NodeCheckFailed", True)
+    assert "device nodes: no character devices: /dev/neuron0" in said.message
+    caplog.clear()
+    await world.checks.look()
+    assert not caplog.records, "nothing changed"
+    shutil.rmtree(world.node.device_directory(3))
+    await world.monitor.refresh()
+    await world.checks.look()
+    assert world.metric("devices", "wrong") == 1
+    [record] = [each for each in caplog.records if getattr(each, "check", "") == "devices"]
+    assert record.levelno == logging.WARNING
 
 
-def test_open_handles_are_looked_at_after_each_preparation_and_files_at_times(tmp_path: Path) -> None:
+async def test_open_handles_are_looked_at_after_each_preparation_and_files_at_times(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
 
-    async def scenario() -> None:
-        await world.monitor.refresh()
-        await world.checks.look()
-        assert world.metric("open handles", "well") == 1
-        world.host.proc.add(7, "neuron-top", "0::/\n", f"{world.host.proc.dev}/neuron1")
-        (world.host.proc.root / "proc/7/mountinfo").write_text("")
-        await world.checks.look()
-        assert world.metric("open handles", "well") == 1, "not at every look: it reads every process"
-        world.count = 1
-        await world.checks.look()
-        assert world.metric("open handles", "wrong") == 1
-        (tmp_path / "lnc").write_text("NEURON_LOGICAL_NC_CONFIG=1\n")
-        await world.checks.look()
-        assert world.metric("logical NeuronCore", "well") == 1
-        world.clock.time += WAITS.files + 1
-        await world.checks.look()
-        assert world.metric("logical NeuronCore", "note") == 1
-
-    asyncio.run(scenario())
+    await world.monitor.refresh()
+    await world.checks.look()
+    assert world.metric("open handles", "well") == 1
+    world.host.proc.add(7, "neuron-top", "0::/\n", f"{world.host.proc.dev}/neuron1")
+    (world.host.proc.root / "proc/7/mountinfo").write_text("")
+    await world.checks.look()
+    assert world.metric("open handles", "well") == 1, "not at every look: it reads every process"
+    world.count = 1
+    await world.checks.look()
+    assert world.metric("open handles", "wrong") == 1
+    (tmp_path / "lnc").write_text("NEURON_LOGICAL_NC_CONFIG=1\n")
+    await world.checks.look()
+    assert world.metric("logical NeuronCore", "well") == 1
+    world.clock.time += WAITS.files + 1
+    await world.checks.look()
+    assert world.metric("logical NeuronCore", "note") == 1
 
 
 def test_the_annotation_is_bounded_and_names_faults_only() -> None:

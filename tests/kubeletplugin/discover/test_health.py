@@ -115,71 +115,58 @@ def monitor_of(node: Node, clock: FakeClock, interval: float = 10.0) -> HealthMo
     return HealthMonitor(node.discover, lambda: CATALOGUE, clock, interval)
 
 
-def test_health_changes_are_reported_and_logged(node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_health_changes_are_reported_and_logged(
+    node: Node, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
     counter = node.device_directory(5) / "stats/hardware/mem_ecc_uncorrected"
 
-    async def scenario() -> None:
-        monitor = monitor_of(node, clock)
-        await monitor.refresh()
-        generation = monitor.generation
-        assert all(device.status is HealthStatus.HEALTHY for device in monitor.snapshot.health)
-        counter.write_text("1\n")
-        waiter = asyncio.create_task(monitor.wait(generation, 60))
-        await asyncio.sleep(0)
-        await monitor.refresh()
-        assert await waiter == monitor.generation > generation
-        assert monitor.snapshot.health[5].reason == "hbm-ecc"
-        counter.write_text("0\n")
-        await monitor.refresh()
-        assert not monitor.snapshot.health[5].reason
-
     caplog.set_level(logging.INFO)
-    asyncio.run(scenario())
+    monitor = monitor_of(node, clock)
+    await monitor.refresh()
+    generation = monitor.generation
+    assert all(device.status is HealthStatus.HEALTHY for device in monitor.snapshot.health)
+    counter.write_text("1\n")
+    waiter = asyncio.create_task(monitor.wait(generation, 60))
+    await asyncio.sleep(0)
+    await monitor.refresh()
+    assert await waiter == monitor.generation > generation
+    assert monitor.snapshot.health[5].reason == "hbm-ecc"
+    counter.write_text("0\n")
+    await monitor.refresh()
+    assert not monitor.snapshot.health[5].reason
     said = [(record.levelname, record.device, record.health) for record in caplog.records]  # type: ignore[attr-defined]
     assert said == [("WARNING", "neuron-device-5", "UNHEALTHY"), ("INFO", "neuron-device-5", "HEALTHY")]
 
 
-def test_waiting_ends_with_its_time(node: Node, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        monitor = monitor_of(node, clock)
-        assert await monitor.wait(monitor.generation, 0.01) == 0
-        assert await monitor.wait(7, 60) == 0
-
-    asyncio.run(scenario())
+async def test_waiting_ends_with_its_time(node: Node, clock: FakeClock) -> None:
+    monitor = monitor_of(node, clock)
+    assert await monitor.wait(monitor.generation, 0.01) == 0
+    assert await monitor.wait(7, 60) == 0
 
 
-def test_an_unchanged_node_is_not_reported(node: Node, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        monitor = monitor_of(node, clock)
-        await monitor.refresh()
-        await monitor.refresh()
-        assert monitor.generation == 1
-
-    asyncio.run(scenario())
+async def test_an_unchanged_node_is_not_reported(node: Node, clock: FakeClock) -> None:
+    monitor = monitor_of(node, clock)
+    await monitor.refresh()
+    await monitor.refresh()
+    assert monitor.generation == 1
 
 
-def test_health_is_checked_repeatedly(node: Node, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        monitor = monitor_of(node, clock, interval=7.0)
-        task = asyncio.create_task(monitor.run())
-        (node.dev / "neuron1").unlink()
-        await monitor.wait(monitor.generation, 10)
-        task.cancel()
-        assert clock.slept[0] == 7.0
-        assert monitor.interval == 7.0
-
-    asyncio.run(scenario())
+async def test_health_is_checked_repeatedly(node: Node, clock: FakeClock) -> None:
+    monitor = monitor_of(node, clock, interval=7.0)
+    task = asyncio.create_task(monitor.run())
+    (node.dev / "neuron1").unlink()
+    await monitor.wait(monitor.generation, 10)
+    task.cancel()
+    assert clock.slept[0] == 7.0
+    assert monitor.interval == 7.0
 
 
-def test_the_instance_type_is_read_from_the_label_if_dmi_lacks_it(node: Node, clock: FakeClock) -> None:
+async def test_the_instance_type_is_read_from_the_label_if_dmi_lacks_it(node: Node, clock: FakeClock) -> None:
     (node.sysfs / "devices/virtual/dmi/id/product_name").write_text("HVM domU\n")
 
-    async def scenario() -> None:
-        monitor = monitor_of(node, clock)
-        await monitor.refresh()
-        types = [monitor.snapshot.instance]
-        monitor.use_facts(NodeFacts(NODE, "u", "trn2.48xlarge"))
-        types.append(monitor.snapshot.instance)
-        assert types == [None, CATALOGUE.get("trn2.48xlarge")]
-
-    asyncio.run(scenario())
+    monitor = monitor_of(node, clock)
+    await monitor.refresh()
+    types = [monitor.snapshot.instance]
+    monitor.use_facts(NodeFacts(NODE, "u", "trn2.48xlarge"))
+    types.append(monitor.snapshot.instance)
+    assert types == [None, CATALOGUE.get("trn2.48xlarge")]

@@ -90,28 +90,25 @@ async def labelling(node: Node, api: FakeApi, clock: FakeClock, **which: bool) -
         yield made
 
 
-def test_labels_are_set_changed_and_removed_with_the_membership(ultra: Node, clock: FakeClock) -> None:
+async def test_labels_are_set_changed_and_removed_with_the_membership(ultra: Node, clock: FakeClock) -> None:
     api = FakeApi(node_object({"other": "stays"}))
 
-    async def scenario() -> None:
-        async with labelling(ultra, api, clock) as at:
-            await until(lambda: set(KEYS) <= at.labels().keys())
-            assert at.labels()["other"] == "stays"
-            assert (at.labels()[MODE], at.labels()[NODE_4]) == ("1_3_4", "0")
-            await at.write("server_id_4", "00000000deadbeef\n")
-            await until(lambda: at.labels()[SERVER_4] == "00000000deadbeef")
-            await at.write("server_id_4", "busy\n")
-            await asyncio.sleep(0.02)
-            assert at.labels()[SERVER_4] == "00000000deadbeef", "while the nodes elect, the labels stay"
-            await at.write("server_id_4", f"{'0' * 16}\n")
-            await at.write("node_id_4", "-1\n")
-            await until(lambda: not {SERVER_4, NODE_4} & at.labels().keys())
-            assert at.labels()[NODE_2] == "0"
-            (at.node.sysfs / CLASS / "ultraserver_mode").unlink()
-            await at.monitor.refresh()
-            await until(lambda: at.labels() == {"other": "stays"})
-
-    asyncio.run(scenario())
+    async with labelling(ultra, api, clock) as at:
+        await until(lambda: set(KEYS) <= at.labels().keys())
+        assert at.labels()["other"] == "stays"
+        assert (at.labels()[MODE], at.labels()[NODE_4]) == ("1_3_4", "0")
+        await at.write("server_id_4", "00000000deadbeef\n")
+        await until(lambda: at.labels()[SERVER_4] == "00000000deadbeef")
+        await at.write("server_id_4", "busy\n")
+        await asyncio.sleep(0.02)
+        assert at.labels()[SERVER_4] == "00000000deadbeef", "while the nodes elect, the labels stay"
+        await at.write("server_id_4", f"{'0' * 16}\n")
+        await at.write("node_id_4", "-1\n")
+        await until(lambda: not {SERVER_4, NODE_4} & at.labels().keys())
+        assert at.labels()[NODE_2] == "0"
+        (at.node.sysfs / CLASS / "ultraserver_mode").unlink()
+        await at.monitor.refresh()
+        await until(lambda: at.labels() == {"other": "stays"})
 
 
 def test_a_node_of_no_ultraserver_is_not_written_and_stale_labels_are_removed(node: Node, clock: FakeClock) -> None:
@@ -133,24 +130,21 @@ PRESENT = "neuron.amazonaws.com/present"
     [({}, "true"), ({PRESENT: "false"}, "false")],
     ids=["missing", "of an administrator"],
 )
-def test_the_label_for_agents_of_aws_may_be_set_by_others(
+async def test_the_label_for_agents_of_aws_may_be_set_by_others(
     ultra: Node, clock: FakeClock, labels: dict[str, str], then: str
 ) -> None:
     api = FakeApi(node_object(labels))
 
-    async def scenario() -> None:
-        async with labelling(ultra, api, clock, ultraserver=False, present=True) as at:
-            await until(lambda: PRESENT in at.labels())
-            assert at.labels() == {PRESENT: then}
-            assert at.writes() == (not labels)
-            for number in range(16):
-                shutil.rmtree(at.node.device_directory(number))
-            await at.monitor.refresh()
-            assert at.monitor.snapshot.hardware.devices == ()
-            await asyncio.sleep(0.02)
-            assert at.labels() == {PRESENT: then}, "it stays without devices"
-
-    asyncio.run(scenario())
+    async with labelling(ultra, api, clock, ultraserver=False, present=True) as at:
+        await until(lambda: PRESENT in at.labels())
+        assert at.labels() == {PRESENT: then}
+        assert at.writes() == (not labels)
+        for number in range(16):
+            shutil.rmtree(at.node.device_directory(number))
+        await at.monitor.refresh()
+        assert at.monitor.snapshot.hardware.devices == ()
+        await asyncio.sleep(0.02)
+        assert at.labels() == {PRESENT: then}, "it stays without devices"
 
 
 def test_a_node_without_devices_does_not_get_the_label_of_aws(node: Node, clock: FakeClock) -> None:
@@ -166,34 +160,28 @@ def test_a_node_without_devices_does_not_get_the_label_of_aws(node: Node, clock:
     asyncio.run(scenario(FakeApi()))
 
 
-def test_labels_that_others_change_are_restored_with_growing_pauses(
+async def test_labels_that_others_change_are_restored_with_growing_pauses(
     ultra: Node, api: FakeApi, clock: FakeClock
 ) -> None:
-    async def scenario() -> None:
-        async with labelling(ultra, api, clock) as at:
-            for number in range(1, 6):
-                await until(lambda number=number: at.writes() == number)  # type: ignore[misc]
-                await until(lambda: set(KEYS) <= at.labels().keys())
-                api.change_node(node_object())
-            await until(lambda: len(clock.slept) >= 5)
-            assert clock.slept[:5] == [0.2, 0.4, 0.8, 1.6, 3.2]
-
-    asyncio.run(scenario())
+    async with labelling(ultra, api, clock) as at:
+        for number in range(1, 6):
+            await until(lambda number=number: at.writes() == number)  # type: ignore[misc]
+            await until(lambda: set(KEYS) <= at.labels().keys())
+            api.change_node(node_object())
+        await until(lambda: len(clock.slept) >= 5)
+        assert clock.slept[:5] == [0.2, 0.4, 0.8, 1.6, 3.2]
 
 
-def test_a_failed_write_of_labels_is_retried(
+async def test_a_failed_write_of_labels_is_retried(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.forbidden = {"label node"}
 
-    async def scenario() -> None:
-        async with labelling(ultra, api, clock) as at:
-            await until(lambda: at.writes() > 2)
-            name, labels = "neuron_dra_plugin_consecutive_errors", {"component": "labels"}
-            assert (at.metrics.registry.get_sample_value(name, labels) or 0) >= 2
-            api.forbidden.clear()
-            await until(lambda: set(KEYS) <= at.labels().keys())
-            await until(lambda: at.metrics.registry.get_sample_value(name, labels) == 0)
-
-    asyncio.run(scenario())
+    async with labelling(ultra, api, clock) as at:
+        await until(lambda: at.writes() > 2)
+        name, labels = "neuron_dra_plugin_consecutive_errors", {"component": "labels"}
+        assert (at.metrics.registry.get_sample_value(name, labels) or 0) >= 2
+        api.forbidden.clear()
+        await until(lambda: set(KEYS) <= at.labels().keys())
+        await until(lambda: at.metrics.registry.get_sample_value(name, labels) == 0)
     assert "the node's labels cannot be written" in caplog.messages

@@ -56,110 +56,87 @@ def consecutive_errors(own: OwnNode) -> float:
     return own._metrics.registry.get_sample_value(name, {"component": "node"}) or 0
 
 
-def test_watch_events_change_the_state_only_if_a_read_field_differs(api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        async with following(api, clock) as own:
-            await until(lambda: own.state is not None)
-            first = own.generation
-            api.change_node(node_object() | {"spec": {"unschedulable": True}})
-            api.change_node(node_object(neuron="16"))
-            assert await own.wait(first, 60) == first + 1
-            assert own.state is not None
-            assert own.state.legacy == {"aws.amazon.com/neuron": 16}
-            assert api.calls == ["follow node"], "nothing is polled"
-            assert await own.wait(own.generation, 0.01) == first + 1
-
-    asyncio.run(scenario())
+async def test_watch_events_change_the_state_only_if_a_read_field_differs(api: FakeApi, clock: FakeClock) -> None:
+    async with following(api, clock) as own:
+        await until(lambda: own.state is not None)
+        first = own.generation
+        api.change_node(node_object() | {"spec": {"unschedulable": True}})
+        api.change_node(node_object(neuron="16"))
+        assert await own.wait(first, 60) == first + 1
+        assert own.state is not None
+        assert own.state.legacy == {"aws.amazon.com/neuron": 16}
+        assert api.calls == ["follow node"], "nothing is polled"
+        assert await own.wait(own.generation, 0.01) == first + 1
 
 
-def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
+async def test_the_facts_are_passed_on_with_each_change(clock: FakeClock) -> None:
     """The instance type is known to preparation although slices still wait for the kubelet."""
     api = FakeApi(node_object({"node.kubernetes.io/instance-type": "trn2.48xlarge"}))
     types: list[str | None] = []
 
-    async def scenario() -> None:
-        own = OwnNode(
-            api, clock=clock, metrics=PluginMetrics(), use_facts=lambda facts: types.append(facts.instance_type)
-        )
-        await own.read()
-        await own.read()
-        api.change_node(node_object({"node.kubernetes.io/instance-type": "trn2.3xlarge"}))
-        await own.read()
-
-    asyncio.run(scenario())
+    own = OwnNode(api, clock=clock, metrics=PluginMetrics(), use_facts=lambda facts: types.append(facts.instance_type))
+    await own.read()
+    await own.read()
+    api.change_node(node_object({"node.kubernetes.io/instance-type": "trn2.3xlarge"}))
+    await own.read()
     assert types == ["trn2.48xlarge", "trn2.3xlarge"]
 
 
-def test_a_watch_event_older_than_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        async with following(api, clock) as own:
-            await until(lambda: own.state is not None)
-            for version, amount in (("7", "16"), ("6", "0")):
-                body = node_object(neuron=amount)
-                body["metadata"]["resourceVersion"] = version
-                for queue in api._node_watches:
-                    queue.put_nowait(body)
-            await until(lambda: own.state is not None and own.state.legacy)
-            await asyncio.sleep(0.01)
-            assert own.state is not None
-            assert own.state.legacy == {"aws.amazon.com/neuron": 16}
-
-    asyncio.run(scenario())
+async def test_a_watch_event_older_than_the_last_read_is_ignored(api: FakeApi, clock: FakeClock) -> None:
+    async with following(api, clock) as own:
+        await until(lambda: own.state is not None)
+        for version, amount in (("7", "16"), ("6", "0")):
+            body = node_object(neuron=amount)
+            body["metadata"]["resourceVersion"] = version
+            for queue in api._node_watches:
+                queue.put_nowait(body)
+        await until(lambda: own.state is not None and own.state.legacy)
+        await asyncio.sleep(0.01)
+        assert own.state is not None
+        assert own.state.legacy == {"aws.amazon.com/neuron": 16}
 
 
-def test_the_end_of_a_watch_is_followed_by_the_next(api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        async with following(api, clock) as own:
-            await until(lambda: own.state is not None)
-            api.end_node_watches()
-            await until(lambda: api.calls.count("follow node") == 2)
-            api.change_node(node_object(neuron="1"))
-            await until(lambda: own.state is not None and own.state.legacy)
-            assert clock.slept == [1.0], "a server that ends every watch at once is not called in a loop"
-
-    asyncio.run(scenario())
+async def test_the_end_of_a_watch_is_followed_by_the_next(api: FakeApi, clock: FakeClock) -> None:
+    async with following(api, clock) as own:
+        await until(lambda: own.state is not None)
+        api.end_node_watches()
+        await until(lambda: api.calls.count("follow node") == 2)
+        api.change_node(node_object(neuron="1"))
+        await until(lambda: own.state is not None and own.state.legacy)
+        assert clock.slept == [1.0], "a server that ends every watch at once is not called in a loop"
 
 
-def test_a_driver_that_may_not_watch_reads_its_node(
+async def test_a_driver_that_may_not_watch_reads_its_node(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.forbidden = {"follow node"}
 
-    async def scenario() -> None:
-        async with following(api, clock) as own:
-            await until(lambda: own.state is not None)
-            api.change_node(node_object(neuron="16"))
-            await until(lambda: own.state is not None and own.state.legacy)
-            assert clock.slept[:5] == [1, 2, 4, 8, 10]
-
-    asyncio.run(scenario())
+    async with following(api, clock) as own:
+        await until(lambda: own.state is not None)
+        api.change_node(node_object(neuron="16"))
+        await until(lambda: own.state is not None and own.state.legacy)
+        assert clock.slept[:5] == [1, 2, 4, 8, 10]
     assert "the node cannot be watched" in caplog.messages
 
 
-def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:
+async def test_a_retry_waits_for_the_time_that_the_api_server_requests(api: FakeApi, clock: FakeClock) -> None:
     api.fail = StatusError(429, "busy", "TooManyRequests", retry_after=7)
 
-    async def scenario() -> None:
-        async with following(api, clock):
-            await until(lambda: len(clock.slept) > 4)
-            assert clock.slept[:5] == [7, 7, 7, 8, 10]
-
-    asyncio.run(scenario())
+    async with following(api, clock):
+        await until(lambda: len(clock.slept) > 4)
+        assert clock.slept[:5] == [7, 7, 7, 8, 10]
 
 
-def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
+async def test_reading_the_node_is_retried_while_the_api_server_is_unavailable(
     api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail = UnreachableError("away")
 
-    async def scenario() -> None:
-        async with following(api, clock) as own:
-            await until(lambda: len(clock.slept) > 3)
-            assert own.state is None
-            assert consecutive_errors(own) >= 3
-            api.fail = None
-            await until(lambda: own.state is not None)
-            await until(lambda: consecutive_errors(own) == 0)
-
-    asyncio.run(scenario())
+    async with following(api, clock) as own:
+        await until(lambda: len(clock.slept) > 3)
+        assert own.state is None
+        assert consecutive_errors(own) >= 3
+        api.fail = None
+        await until(lambda: own.state is not None)
+        await until(lambda: consecutive_errors(own) == 0)
     assert "the node cannot be read" in caplog.messages

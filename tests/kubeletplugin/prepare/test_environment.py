@@ -73,40 +73,23 @@ def test_one_node_needs_no_ultraserver_files() -> None:
 
 
 REFUSED = {
-    "no-files": (
-        4,
-        None,
-        "ultraserverMode 4 needs an UltraServer, but the kernel driver shows none on this node.",
-    ),
-    "electing": (
+    "ultraserverMode 4 needs an UltraServer, but the kernel driver shows none on this node.": (4, None),
+    "The nodes of the UltraServer are still electing their places; the kubelet tries again by itself.": (
         2,
         UltraServer(frozenset({1}), MEMBERS, busy=True),
-        "The nodes of the UltraServer are still electing their places; the kubelet tries again by itself.",
     ),
-    "no-mode": (
-        4,
-        UltraServer(frozenset({4}), MEMBERS),
-        "This node cannot be one of 4 UltraServer nodes: the kernel driver lists the modes 4 (it takes 1) and names a "
-        "set of 4 nodes.",
-    ),
-    "no-set": (
-        2,
-        UltraServer(frozenset({2, 3, 8})),
-        "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes 2, 3, 8 (it takes 3 or 2) "
-        "and names no set of 2 nodes.",
-    ),
-    "no-modes": (
-        2,
-        UltraServer(frozenset(), MEMBERS),
-        "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes none (it takes 3 or 2) and "
-        "names a set of 2 nodes.",
-    ),
+    "This node cannot be one of 4 UltraServer nodes: the kernel driver lists the modes 4 (it takes 1) and names a "
+    "set of 4 nodes.": (4, UltraServer(frozenset({4}), MEMBERS)),
+    "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes 2, 3, 8 (it takes 3 or 2) "
+    "and names no set of 2 nodes.": (2, UltraServer(frozenset({2, 3, 8}))),
+    "This node cannot be one of 2 UltraServer nodes: the kernel driver lists the modes none (it takes 3 or 2) and "
+    "names a set of 2 nodes.": (2, UltraServer(frozenset(), MEMBERS)),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_set_that_the_node_is_not_part_of_is_refused(name: str) -> None:
-    nodes, ultraserver, said = REFUSED[name]
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_set_that_the_node_is_not_part_of_is_refused(said: str) -> None:
+    nodes, ultraserver = REFUSED[said]
     with pytest.raises(UltraServerError) as caught:
         environment(ConfigsInForce(None, nodes), ultraserver)
     assert str(caught.value) == said

@@ -66,55 +66,46 @@ def test_held_devices_are_not_published_if_the_cluster_has_no_taints(tmp_path: P
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_slices_follow_the_held_devices(node: Node, api: FakeApi, clock: FakeClock, taints: bool) -> None:
+async def test_slices_follow_the_held_devices(node: Node, api: FakeApi, clock: FakeClock, taints: bool) -> None:
     api.taints = taints
 
-    async def scenario() -> None:
-        async with publishing(node, api, clock) as at:
-            await at.until(lambda: bool(api.stored))
-            await at.settled()
-            at.holds.take(hold(1, 4))
-            await at.until(lambda: len(at.writes()) == 2)
-            [body] = api.stored.values()
-            names = [device["name"] for device in body["spec"]["devices"]]
-            assert ("neuron-device-4" in names) is taints
-            assert at.taints() == ({"neuron-device-4": [TAINT]} if taints else {})
-            at.holds.forget(uid(1))
-            await at.until(lambda: len(at.writes()) == 3)
-            assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
-
-    asyncio.run(scenario())
+    async with publishing(node, api, clock) as at:
+        await at.until(lambda: bool(api.stored))
+        await at.settled()
+        at.holds.take(hold(1, 4))
+        await at.until(lambda: len(at.writes()) == 2)
+        [body] = api.stored.values()
+        names = [device["name"] for device in body["spec"]["devices"]]
+        assert ("neuron-device-4" in names) is taints
+        assert at.taints() == ({"neuron-device-4": [TAINT]} if taints else {})
+        at.holds.forget(uid(1))
+        await at.until(lambda: len(at.writes()) == 3)
+        assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
 
 
 @pytest.mark.parametrize("taints", [True, False])
-def test_every_device_is_held_while_claims_may_be_missing(
+async def test_every_device_is_held_while_claims_may_be_missing(
     node: Node, api: FakeApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, taints: bool
 ) -> None:
     monkeypatch.setattr(publisher, "WAITS", dataclasses.replace(WAITS, restored=0.1))
     api.taints = taints
 
-    async def scenario() -> None:
-        async with publishing(node, api, clock, restoring=True) as at:
-            await at.until(lambda: bool(api.stored))
-            [body] = api.stored.values()
-            assert len(body["spec"]["devices"]) == len(at.taints()) == (16 if taints else 0)
-            at.holds.restore(restoring=False)
-            await at.until(lambda: len(at.writes()) == 2)
-            assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
-
-    asyncio.run(scenario())
+    async with publishing(node, api, clock, restoring=True) as at:
+        await at.until(lambda: bool(api.stored))
+        [body] = api.stored.values()
+        assert len(body["spec"]["devices"]) == len(at.taints()) == (16 if taints else 0)
+        at.holds.restore(restoring=False)
+        await at.until(lambda: len(at.writes()) == 2)
+        assert (at.taints(), len(next(iter(api.stored.values()))["spec"]["devices"])) == ({}, 16)
 
 
-def test_publishing_waits_for_a_quick_restoration(node: Node, api: FakeApi, clock: FakeClock) -> None:
-    async def scenario() -> None:
-        async with publishing(node, api, clock, restoring=True) as at:
-            await asyncio.sleep(0.05)
-            assert at.writes() == []
-            at.holds.restore(restoring=False)
-            await at.until(lambda: bool(api.stored))
-            assert at.taints() == {}
-
-    asyncio.run(scenario())
+async def test_publishing_waits_for_a_quick_restoration(node: Node, api: FakeApi, clock: FakeClock) -> None:
+    async with publishing(node, api, clock, restoring=True) as at:
+        await asyncio.sleep(0.05)
+        assert at.writes() == []
+        at.holds.restore(restoring=False)
+        await at.until(lambda: bool(api.stored))
+        assert at.taints() == {}
 
 
 @pytest.fixture
@@ -130,31 +121,28 @@ async def reporting(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> A
         yield holds
 
 
-def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
+async def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
     api: FakeApi, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
     def kept(reason: str) -> float | None:
         return metrics.registry.get_sample_value("neuron_dra_plugin_kept_claims", {"reason": reason})
 
-    async def scenario() -> None:
-        async with reporting(api, clock, metrics) as holds:
-            holds.take({uid(1): Hold(holding_claim(1, 4), None)})
-            await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_held_devices") == 1)
-            assert api.reports == [], "it will be released at the next search"
-            holds.take(hold(1, 4, 5, known=False))
-            await until(lambda: len(api.reports) == 1)
-            assert (kept("unknown"), kept("in-use")) == (1, 0)
-            holds.take(hold(1, 4, 5) | hold(2, 6))
-            await until(lambda: len(api.reports) == 3)
-            assert (kept("unknown"), kept("in-use")) == (0, 2)
-            holds.take({uid(1): Hold(holding_claim(1, 4, 5), None)} | hold(2, 6))
-            await until(lambda: kept("in-use") == 1)
-            assert len(api.reports) == 3, "it is not released before the next search"
-            holds.take({})
-            await until(lambda: len(api.reports) == 5)
-            assert (kept("unknown"), kept("in-use")) == (0, 0)
-
-    asyncio.run(scenario())
+    async with reporting(api, clock, metrics) as holds:
+        holds.take({uid(1): Hold(holding_claim(1, 4), None)})
+        await until(lambda: metrics.registry.get_sample_value("neuron_dra_plugin_held_devices") == 1)
+        assert api.reports == [], "it will be released at the next search"
+        holds.take(hold(1, 4, 5, known=False))
+        await until(lambda: len(api.reports) == 1)
+        assert (kept("unknown"), kept("in-use")) == (1, 0)
+        holds.take(hold(1, 4, 5) | hold(2, 6))
+        await until(lambda: len(api.reports) == 3)
+        assert (kept("unknown"), kept("in-use")) == (0, 2)
+        holds.take({uid(1): Hold(holding_claim(1, 4, 5), None)} | hold(2, 6))
+        await until(lambda: kept("in-use") == 1)
+        assert len(api.reports) == 3, "it is not released before the next search"
+        holds.take({})
+        await until(lambda: len(api.reports) == 5)
+        assert (kept("unknown"), kept("in-use")) == (0, 0)
     first, *_, last = api.reports
     assert (first["type"], first["reason"], last["type"], last["reason"]) == (
         "Warning",
@@ -169,37 +157,31 @@ def test_a_kept_claim_is_reported_when_it_is_kept_and_when_it_is_free(
     )
 
 
-def test_an_event_that_cannot_be_written_is_written_later(
+async def test_an_event_that_cannot_be_written_is_written_later(
     api: FakeApi, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
-    async def scenario() -> None:
-        async with reporting(api, clock, metrics) as holds:
-            await until(lambda: "follow node" in api.calls)
-            api.fail = StatusError(503, "down")
-            holds.take(hold(1, 4))
-            await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
-            consecutive = "neuron_dra_plugin_consecutive_errors"
-            assert (metrics.registry.get_sample_value(consecutive, {"component": "events"}) or 0) >= 2
-            api.fail = None
-            await until(lambda: len(api.reports) == 1)
-            await until(lambda: metrics.registry.get_sample_value(consecutive, {"component": "events"}) == 0)
-
-    asyncio.run(scenario())
+    async with reporting(api, clock, metrics) as holds:
+        await until(lambda: "follow node" in api.calls)
+        api.fail = StatusError(503, "down")
+        holds.take(hold(1, 4))
+        await until(lambda: (metrics.background_errors.labels("events")._value.get() or 0) >= 2)
+        consecutive = "neuron_dra_plugin_consecutive_errors"
+        assert (metrics.registry.get_sample_value(consecutive, {"component": "events"}) or 0) >= 2
+        api.fail = None
+        await until(lambda: len(api.reports) == 1)
+        await until(lambda: metrics.registry.get_sample_value(consecutive, {"component": "events"}) == 0)
 
 
-def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
+async def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
     api: FakeApi, clock: FakeClock, metrics: PluginMetrics
 ) -> None:
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
     before = dataclasses.replace(holding_claim(1, 3), uid=uid_before(uid(1)))
 
-    async def scenario() -> None:
-        for kept in ({before.uid: Hold(before, True, "a pod uses it")}, {}):
-            holds.take(kept)
-            assert await reporter.report()
-
-    asyncio.run(scenario())
+    for kept in ({before.uid: Hold(before, True, "a pod uses it")}, {}):
+        holds.take(kept)
+        assert await reporter.report()
     assert [each["message"] for each in api.reports] == [
         f"ResourceClaim ns/claim-1 (UID {uid(1)}) has ended, and its devices stay with it"
         " (neuron-device-3): a pod uses it. No other claim gets them until no process has them.",
@@ -207,25 +189,24 @@ def test_earlier_devices_of_a_claim_are_reported_with_its_uid(
     ]
 
 
-def test_a_claim_is_reported_once_each_time_it_is_kept(api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> None:
+async def test_a_claim_is_reported_once_each_time_it_is_kept(
+    api: FakeApi, clock: FakeClock, metrics: PluginMetrics
+) -> None:
     looks = Hold(holding_claim(2, 3, admin=True), True, "a pod uses it")
     holds = Holds()
     reporter = HoldReporter(holds, OwnNode(api, clock=clock, metrics=metrics), clock=clock, metrics=metrics)
 
-    async def scenario() -> None:
-        for _ in range(2):
-            for kept in ({uid(2): looks}, {}):
-                holds.take(kept)
-                assert [await reporter.report() for _ in range(2)] == [True, True]
-
-    asyncio.run(scenario())
+    for _ in range(2):
+        for kept in ({uid(2): looks}, {}):
+            holds.take(kept)
+            assert [await reporter.report() for _ in range(2)] == [True, True]
     assert [each["reason"] for each in api.reports] == ["DeviceKept", "KeptDeviceFree"] * 2
     assert api.reports[1]["message"].endswith("was released: no device.")
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["first", "last"])
 @pytest.mark.parametrize("freed", [False, True], ids=["kept", "released"])
-def test_one_event_that_cannot_be_written_is_tried_again(
+async def test_one_event_that_cannot_be_written_is_tried_again(
     api: FakeApi,
     clock: FakeClock,
     metrics: PluginMetrics,
@@ -244,19 +225,16 @@ def test_one_event_that_cannot_be_written_is_tried_again(
             raise StatusError(503, "down")
         await really(event)
 
-    async def scenario() -> None:
-        holds.take(both)
-        if freed:
-            assert await reporter.report()
-            holds.take({})
-        caplog.set_level(logging.INFO)
-        caplog.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(api, "report", report)
-            assert not await reporter.report()
+    holds.take(both)
+    if freed:
         assert await reporter.report()
-
-    asyncio.run(scenario())
+        holds.take({})
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "report", report)
+        assert not await reporter.report()
+    assert await reporter.report()
     assert len(api.reports) == (4 if freed else 2)
     fields = [
         (each.message, getattr(each, "claim", None), getattr(each, "reason", None), getattr(each, "error", None))

@@ -131,7 +131,7 @@ def test_containers_of_an_ended_claim_are_told_from_those_of_its_next_preparatio
     assert (by_processes(ended, [names], prepared) is not None) is used
 
 
-def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubeletplugin.prepare.usage.WAITS", dataclasses.replace(WAITS, scan_and_queue=0.05))
     goes_on, calls = threading.Event(), []
 
@@ -141,20 +141,17 @@ def test_a_scan_that_hangs_is_not_started_again(monkeypatch: pytest.MonkeyPatch)
             goes_on.wait(30)
             return ()
 
-    async def twice() -> None:
-        hanging = usage(Kubelet(), Hanging())
-        for _ in range(2):
-            with pytest.raises(UsageUnknownError, match="the look at the processes of the node takes too long"):
-                await hanging.processes()
-        goes_on.set()
-        assert await hanging.processes() == ()
-        hanging.close()
-
-    asyncio.run(twice())
+    hanging = usage(Kubelet(), Hanging())
+    for _ in range(2):
+        with pytest.raises(UsageUnknownError, match="the look at the processes of the node takes too long"):
+            await hanging.processes()
+    goes_on.set()
+    assert await hanging.processes() == ()
+    hanging.close()
     assert calls == [False, False]
 
 
-def test_callers_share_a_look_that_begins_after_their_call() -> None:
+async def test_callers_share_a_look_that_begins_after_their_call() -> None:
     begun, goes_on = [], threading.Event()
 
     class Slow:
@@ -163,16 +160,13 @@ def test_callers_share_a_look_that_begins_after_their_call() -> None:
             goes_on.wait(30)
             return ()
 
-    async def scenario() -> None:
-        slow = usage(Kubelet(), Slow())
-        first = asyncio.create_task(slow.processes())
-        while not begun:  # noqa: ASYNC110 - another thread sets it
-            await asyncio.sleep(0.001)
-        others = [asyncio.create_task(slow.processes()) for _ in range(20)]
-        await asyncio.sleep(0)
-        goes_on.set()
-        await asyncio.gather(first, *others)
-        slow.close()
-
-    asyncio.run(scenario())
+    slow = usage(Kubelet(), Slow())
+    first = asyncio.create_task(slow.processes())
+    while not begun:  # noqa: ASYNC110 - another thread sets it
+        await asyncio.sleep(0.001)
+    others = [asyncio.create_task(slow.processes()) for _ in range(20)]
+    await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.gather(first, *others)
+    slow.close()
     assert len(begun) == 2

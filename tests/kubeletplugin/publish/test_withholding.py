@@ -1,6 +1,5 @@
 """What a node does not publish because of the version of the control plane."""
 
-import asyncio
 import logging
 
 import pytest
@@ -69,23 +68,20 @@ def test_reasons_are_given_where_something_is_withheld() -> None:
 
 
 @pytest.mark.parametrize(("version", "counters"), [("v1.36.1", False), ("v1.36.2", True)])
-def test_an_ultraserver_node_publishes_counters_by_the_version(
+async def test_an_ultraserver_node_publishes_counters_by_the_version(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, *, version: str, counters: bool
 ) -> None:
     api.version = version
 
-    async def scenario() -> None:
-        async with publishing(ultra, api, clock) as at:
-            await at.until(lambda: FIRST in api.stored)
-            await at.settled()
-            specs = [body["spec"] for body in api.stored.values()]
-            published = [device for spec in specs for device in spec.get("devices", ())]
-            assert any("sharedCounters" in spec for spec in specs) is counters
-            assert any("consumesCounters" in device for device in published) is counters
-            assert len(published) == 16 + counters
-
     caplog.set_level(logging.WARNING)
-    asyncio.run(scenario())
+    async with publishing(ultra, api, clock) as at:
+        await at.until(lambda: FIRST in api.stored)
+        await at.settled()
+        specs = [body["spec"] for body in api.stored.values()]
+        published = [device for spec in specs for device in spec.get("devices", ())]
+        assert any("sharedCounters" in spec for spec in specs) is counters
+        assert any("consumesCounters" in device for device in published) is counters
+        assert len(published) == 16 + counters
     said = [getattr(record, "reason", "") for record in caplog.records]
     assert any("kubernetes/kubernetes#138882" in reason for reason in said) is not counters
 

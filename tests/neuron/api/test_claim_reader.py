@@ -168,170 +168,107 @@ def changed_claim(**fields: Any) -> dict[str, Any]:
 
 REQUEST = "spec.devices.requests[0]"
 FORM_CASES = {
-    "unknown field": (
-        changed_claim(selector=[]),
-        f"{REQUEST}.exactly.selector: NEU501: exactly has no field 'selector'. Did you mean 'selectors'? Its fields are"
-        " deviceClassName, selectors, allocationMode, count, tolerations, capacity, adminAccess.",
+    f"{REQUEST}.exactly.selector: NEU501: exactly has no field 'selector'. Did you mean 'selectors'? Its fields are"
+    " deviceClassName, selectors, allocationMode, count, tolerations, capacity, adminAccess.": changed_claim(
+        selector=[]
     ),
-    "v1beta1 in v1": (
-        {"devices": {"requests": [{"name": "neurons", "count": 4, "exactly": {"deviceClassName": "neuron.aws.com"}}]}},
-        f"{REQUEST}.count: NEU501: requests[0] has no field 'count' of its own: it belongs under exactly. Move it"
-        " under exactly; only v1beta1 has it in the request itself.",
+    f"{REQUEST}.count: NEU501: requests[0] has no field 'count' of its own: it belongs under exactly. Move it"
+    " under exactly; only v1beta1 has it in the request itself.": (
+        {"devices": {"requests": [{"name": "neurons", "count": 4, "exactly": {"deviceClassName": "neuron.aws.com"}}]}}
     ),
-    "missing class": (
-        changed_claim(deviceClassName=None),
-        f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is missing. Set deviceClassName.",
+    f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is missing. Set deviceClassName.": changed_claim(
+        deviceClassName=None
     ),
-    "class of a wrong type": (
-        changed_claim(deviceClassName=7),
-        f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is 7, an integer, not a string. Write a string.",
+    f"{REQUEST}.exactly.deviceClassName: NEU502: deviceClassName is 7, an integer, not a string. Write a string.": (
+        changed_claim(deviceClassName=7)
     ),
-    "count as text": (
-        changed_claim(count="4"),
-        f"{REQUEST}.exactly.count: NEU502: count is '4', a string, not an integer. Write an integer.",
+    f"{REQUEST}.exactly.count: NEU502: count is '4', a string, not an integer. Write an integer.": changed_claim(
+        count="4"
     ),
-    "selectors as an object": (
-        changed_claim(selectors={"cel": {}}),
-        f"{REQUEST}.exactly.selectors: NEU502: selectors is an object, not a list. Write a list.",
+    f"{REQUEST}.exactly.selectors: NEU502: selectors is an object, not a list. Write a list.": changed_claim(
+        selectors={"cel": {}}
     ),
-    "request as text": (
-        {"devices": {"requests": ["neurons"]}},
-        f"{REQUEST}: NEU502: requests[0] is 'neurons', a string, not an object. Write an object.",
+    f"{REQUEST}: NEU502: requests[0] is 'neurons', a string, not an object. Write an object.": (
+        {"devices": {"requests": ["neurons"]}}
     ),
-    "reference as a number": (
-        claim(request(), constraints=[{"requests": [1], "matchAttribute": group(4)}]),
-        "spec.devices.constraints[0].requests[0]: NEU502: requests[0] is 1, an integer, not a string. Write a string.",
+    "spec.devices.constraints[0].requests[0]: NEU502: requests[0] is 1, an integer, not a string. Write a string.": (
+        claim(request(), constraints=[{"requests": [1], "matchAttribute": group(4)}])
     ),
-    "empty selector": (
-        changed_claim(selectors=[{"cel": {}}]),
-        f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.",
+    f"{REQUEST}.exactly.selectors[0].cel.expression: NEU502: expression is missing. Set expression.": changed_claim(
+        selectors=[{"cel": {}}]
     ),
-    "attribute of a wrong type": (
-        claim(request(), constraints=[{"requests": ["neurons"], "matchAttribute": group(4), "distinctAttribute": 1}]),
-        "spec.devices.constraints[0].distinctAttribute: NEU502: distinctAttribute is 1, an integer, not a string. Write"
-        " a string.",
+    "spec.devices.constraints[0].distinctAttribute: NEU502: distinctAttribute is 1, an integer, not a string. Write"
+    " a string.": claim(
+        request(), constraints=[{"requests": ["neurons"], "matchAttribute": group(4), "distinctAttribute": 1}]
     ),
-    "parameters beside the driver": (
-        claim(request(), config=[{"opaque": {"driver": "neuron.aws.com", "params": lnc()}}]),
-        "spec.devices.config[0].opaque.params: NEU501: opaque has no field 'params'. Did you mean 'parameters'? Its"
-        " fields are driver, parameters.",
+    "spec.devices.config[0].opaque.params: NEU501: opaque has no field 'params'. Did you mean 'parameters'? Its"
+    " fields are driver, parameters.": claim(
+        request(), config=[{"opaque": {"driver": "neuron.aws.com", "params": lnc()}}]
     ),
-    "constraint without attribute": (
-        claim(request(), constraints=[{"requests": ["neurons"]}]),
-        "spec.devices.constraints[0].matchAttribute: NEU502: the constraint has no matchAttribute. Write"
-        " matchAttribute: resource.aws.com/devicegroup4_id, or drop the constraint.",
+    "spec.devices.constraints[0].matchAttribute: NEU502: the constraint has no matchAttribute. Write"
+    " matchAttribute: resource.aws.com/devicegroup4_id, or drop the constraint.": claim(
+        request(), constraints=[{"requests": ["neurons"]}]
     ),
-    "config without opaque": (
-        claim(request(), config=[{"requests": ["neurons"]}]),
-        "spec.devices.config[0].opaque: NEU502: the config has no opaque section. Set opaque.driver and"
-        " opaque.parameters.",
+    "spec.devices.config[0].opaque: NEU502: the config has no opaque section. Set opaque.driver and"
+    " opaque.parameters.": claim(request(), config=[{"requests": ["neurons"]}]),
+    "spec.devices.config[0].opaque.driver: NEU502: driver is missing. Set driver.": claim(
+        request(), config=[{"opaque": {"parameters": lnc()}}]
     ),
-    "config without driver": (
-        claim(request(), config=[{"opaque": {"parameters": lnc()}}]),
-        "spec.devices.config[0].opaque.driver: NEU502: driver is missing. Set driver.",
+    f"{REQUEST}: NEU504: request 'neurons' has neither a device class nor alternatives. Set exactly or"
+    " firstAvailable, and not both.": {"devices": {"requests": [{"name": "neurons"}]}},
+    f"{REQUEST}: NEU504: request 'neurons' has both one request and firstAvailable. Set exactly or"
+    " firstAvailable, and not both.": (
+        {"devices": {"requests": [{**request(), "firstAvailable": [{"name": "x", **devices()}]}]}}
     ),
-    "neither": (
-        {"devices": {"requests": [{"name": "neurons"}]}},
-        f"{REQUEST}: NEU504: request 'neurons' has neither a device class nor alternatives. Set exactly or"
-        " firstAvailable, and not both.",
+    f"{REQUEST}.name: NEU502: name is missing. Set name.": {"devices": {"requests": [{"exactly": devices()}]}},
+    f"{REQUEST}.name: NEU505: name 'Neurons_1' is no DNS label. Use lower-case letters, digits and dashes.": claim(
+        request("Neurons_1")
     ),
-    "both": (
-        {"devices": {"requests": [{**request(), "firstAvailable": [{"name": "x", **devices()}]}]}},
-        f"{REQUEST}: NEU504: request 'neurons' has both one request and firstAvailable. Set exactly or"
-        " firstAvailable, and not both.",
+    "spec.devices.requests[1].name: NEU505: the name 'a' is used twice. Rename one of the two.": claim(
+        request("a"), request("a")
     ),
-    "nameless": (
-        {"devices": {"requests": [{"exactly": devices()}]}},
-        f"{REQUEST}.name: NEU502: name is missing. Set name.",
+    f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'all' is not known. Did you mean 'All'? Write"
+    " ExactCount or All.": claim(request("neurons", None, mode="all")),
+    f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'ExactCnt' is not known. Did you mean"
+    " 'ExactCount'? Write ExactCount or All.": claim(request("neurons", 1, mode="ExactCnt")),
+    f"{REQUEST}.exactly.count: NEU507: allocationMode All requests all devices, and count is 4. Drop count, or"
+    " write allocationMode: ExactCount.": claim(request("neurons", 4, mode="All")),
+    f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.": changed_claim(count=-1),
+    f"{REQUEST}.exactly.count: NEU507: count is 9223372036854775808, which is no 64-bit number. Request at most the"
+    " devices of one node.": changed_claim(count=2**63),
+    f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is 'two', a string, not a"
+    " quantity of 0 or more. Write a number, such as 1.": changed_claim(capacity={"requests": {"neuroncores": "two"}}),
+    f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is -1, an integer, not a"
+    " quantity of 0 or more. Write a number, such as 1.": changed_claim(capacity={"requests": {"neuroncores": -1}}),
+    f"{REQUEST}.exactly.capacity.requests: NEU502: requests is a list, not an object. Write an object.": changed_claim(
+        capacity={"requests": ["neuroncores"]}
     ),
-    "malformed name": (
-        claim(request("Neurons_1")),
-        f"{REQUEST}.name: NEU505: name 'Neurons_1' is no DNS label. Use lower-case letters, digits and dashes.",
+    f"{REQUEST}.exactly.capacity.request: NEU501: capacity has no field 'request'. Did you mean 'requests'? Its"
+    " fields are requests.": changed_claim(capacity={"request": {}}),
+    f"{REQUEST}.firstAvailable[0].name: NEU505: name 'Big' is no DNS label. Use lower-case letters, digits and"
+    " dashes.": claim(first_available(Big=devices())),
+    f"{REQUEST}.exactly.allocationMode: NEU502: allocationMode is 1, an integer, not a string. Write a string.": (
+        changed_claim(allocationMode=1)
     ),
-    "name twice": (
-        claim(request("a"), request("a")),
-        "spec.devices.requests[1].name: NEU505: the name 'a' is used twice. Rename one of the two.",
+    "spec.devices.config[0].requests[0]: NEU508: 'neuron' names no request of this claim. Did you mean 'neurons'?"
+    " Its requests are: neurons.": claim(request(), config=[opaque(lnc(), requests=["neuron"])]),
+    "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/bigger' names no request of this claim. Did you"
+    " mean 'neurons/big'? Its requests are: neurons, neurons/big.": claim(
+        first_available(big=devices(8)), constraints=[match(group(8), "neurons/bigger")]
     ),
-    "lower-case mode": (
-        claim(request("neurons", None, mode="all")),
-        f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'all' is not known. Did you mean 'All'? Write"
-        " ExactCount or All.",
+    "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/x' names no request of this claim. Did you mean"
+    " 'neurons'? Its requests are: neurons.": claim(request(), constraints=[match(group(4), "neurons/x")]),
+    "spec.devices.requests: NEU509: requests has 33 entries; Kubernetes allows 32. Keep 32 or fewer.": claim(
+        *[request(f"r{index}") for index in range(33)]
     ),
-    "misspelt mode": (
-        claim(request("neurons", 1, mode="ExactCnt")),
-        f"{REQUEST}.exactly.allocationMode: NEU506: allocationMode 'ExactCnt' is not known. Did you mean"
-        " 'ExactCount'? Write ExactCount or All.",
-    ),
-    "All with a count": (
-        claim(request("neurons", 4, mode="All")),
-        f"{REQUEST}.exactly.count: NEU507: allocationMode All requests all devices, and count is 4. Drop count, or"
-        " write allocationMode: ExactCount.",
-    ),
-    "negative count": (
-        changed_claim(count=-1),
-        f"{REQUEST}.exactly.count: NEU507: count is -1. Request 1 device or more.",
-    ),
-    "huge count": (
-        changed_claim(count=2**63),
-        f"{REQUEST}.exactly.count: NEU507: count is 9223372036854775808, which is no 64-bit number. Request at most the"
-        " devices of one node.",
-    ),
-    "capacity as text": (
-        changed_claim(capacity={"requests": {"neuroncores": "two"}}),
-        f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is 'two', a string, not a"
-        " quantity of 0 or more. Write a number, such as 1.",
-    ),
-    "negative capacity": (
-        changed_claim(capacity={"requests": {"neuroncores": -1}}),
-        f"{REQUEST}.exactly.capacity.requests[neuroncores]: NEU502: capacity 'neuroncores' is -1, an integer, not a"
-        " quantity of 0 or more. Write a number, such as 1.",
-    ),
-    "capacities as a list": (
-        changed_claim(capacity={"requests": ["neuroncores"]}),
-        f"{REQUEST}.exactly.capacity.requests: NEU502: requests is a list, not an object. Write an object.",
-    ),
-    "unknown field of a capacity": (
-        changed_claim(capacity={"request": {}}),
-        f"{REQUEST}.exactly.capacity.request: NEU501: capacity has no field 'request'. Did you mean 'requests'? Its"
-        " fields are requests.",
-    ),
-    "malformed name of an alternative": (
-        claim(first_available(Big=devices())),
-        f"{REQUEST}.firstAvailable[0].name: NEU505: name 'Big' is no DNS label. Use lower-case letters, digits and"
-        " dashes.",
-    ),
-    "mode of a wrong type": (
-        changed_claim(allocationMode=1),
-        f"{REQUEST}.exactly.allocationMode: NEU502: allocationMode is 1, an integer, not a string. Write a string.",
-    ),
-    "dangling reference": (
-        claim(request(), config=[opaque(lnc(), requests=["neuron"])]),
-        "spec.devices.config[0].requests[0]: NEU508: 'neuron' names no request of this claim. Did you mean 'neurons'?"
-        " Its requests are: neurons.",
-    ),
-    "dangling alternative": (
-        claim(first_available(big=devices(8)), constraints=[match(group(8), "neurons/bigger")]),
-        "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/bigger' names no request of this claim. Did you"
-        " mean 'neurons/big'? Its requests are: neurons, neurons/big.",
-    ),
-    "alternative of a plain request": (
-        claim(request(), constraints=[match(group(4), "neurons/x")]),
-        "spec.devices.constraints[0].requests[0]: NEU508: 'neurons/x' names no request of this claim. Did you mean"
-        " 'neurons'? Its requests are: neurons.",
-    ),
-    "too many requests": (
-        claim(*[request(f"r{index}") for index in range(33)]),
-        "spec.devices.requests: NEU509: requests has 33 entries; Kubernetes allows 32. Keep 32 or fewer.",
-    ),
-    "too many alternatives": (
-        claim(first_available(**{f"a{index}": devices() for index in range(9)})),
-        f"{REQUEST}.firstAvailable: NEU509: firstAvailable has 9 entries; Kubernetes allows 8. Keep 8 or fewer.",
+    f"{REQUEST}.firstAvailable: NEU509: firstAvailable has 9 entries; Kubernetes allows 8. Keep 8 or fewer.": claim(
+        first_available(**{f"a{index}": devices() for index in range(9)})
     ),
 }
 
 
 class TestForm:
-    @pytest.mark.parametrize(("spec", "said"), FORM_CASES.values(), ids=FORM_CASES)
+    @pytest.mark.parametrize(("said", "spec"), FORM_CASES.items(), ids=FORM_CASES)
     def test_form_errors_have_path_and_message(self, spec: Any, said: str) -> None:
         assert form(spec) == [said]
 

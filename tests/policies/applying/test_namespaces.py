@@ -10,7 +10,6 @@ from cluster.bounded_objects import KEPT
 from cluster.collections import Watches
 from cluster.resources import NAMESPACES
 from cluster.store import NAMESPACE, Store
-from conversion.patches.decision import Decision
 from neuron.api.fields import namespace_value
 from policies.applying.requests import subject_of
 from policies.files.folders import PolicyError
@@ -128,7 +127,7 @@ def test_the_cluster_follows_changes_of_a_namespace() -> None:
     assert made.store.namespace_object("default") is None
 
 
-def test_a_new_namespace_is_awaited() -> None:
+async def test_a_new_namespace_is_awaited() -> None:
     view = watches_of()
     (namespaces,) = (cache for cache in view.caches if cache.resource == NAMESPACES)
     bench = Bench(
@@ -136,8 +135,6 @@ def test_a_new_namespace_is_awaited() -> None:
     )
     bench.reviewer._view = view.store
 
-    async def review() -> Decision:
-        asyncio.get_running_loop().call_later(0.05, namespaces.observe, "ADDED", TEAM)
-        return await bench.reviewer.review(pod_review())
-
-    assert [str(each) for each in asyncio.run(review()).errors] == ["NEU801: policy 'p': seen"]
+    asyncio.get_running_loop().call_later(0.05, namespaces.observe, "ADDED", TEAM)
+    decision = await bench.reviewer.review(pod_review())
+    assert [str(each) for each in decision.errors] == ["NEU801: policy 'p': seen"]

@@ -123,6 +123,29 @@ def test_a_known_type_keeps_what_an_entry_does_not_state(
 
 
 @pytest.mark.parametrize(
+    ("fields", "candidate"),
+    [
+        ("", False),
+        (", memoryGiB: 7", False),
+        (", family: trn3", False),
+        (", devices: 16", True),
+        (", coresPerDevice: 8", True),
+        (", defaultLogicalNeuronCore: 1", True),
+        (", topology: switch", True),
+        (", deviceGroups: [4]", True),
+        (", ultraserverNodes: []", True),
+    ],
+)
+def test_a_type_that_aws_does_not_offer_is_a_candidate_if_the_entry_states_what_claims_need(
+    fields: str, candidate: bool
+) -> None:
+    made = entry(fields, "trn3s-es.48xlarge")
+    assert (made.released, made.offered) == (candidate, candidate)
+    assert entry(", memoryGiB: 7", "trn2.48xlarge").released
+    assert entry(fields, "trn9.3xlarge" if "deviceGroups" not in fields else "trn9.48xlarge").released
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         "devices: 4, deviceGroups: [2, 4]",
@@ -136,40 +159,28 @@ def test_figures_at_their_bounds_have_no_problem(fields: str) -> None:
     assert entry(f", {fields}").name == "trn9.48xlarge"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        pytest.param(TRN9 + "  more: 1\n", "x.yaml:7: spec.more: unknown field.", id="field"),
-        pytest.param("a: [", "x.yaml:1: this is not YAML: ", id="yaml"),
-        pytest.param(
-            HEAD + "  - {name: trn9.big, deviceGroups: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]}\n",
-            "x.yaml:6: instance type trn9.big: deviceGroups has 13 sizes, but a device can publish 12.",
-            id="too many groups",
-        ),
-        pytest.param(
-            HEAD + "  - {name: trn9.big, devices: 4, deviceGroups: [2, 4, 8]}\n",
-            "x.yaml:6: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
-            id="too large a group",
-        ),
-        pytest.param(
-            HEAD + "  - {name: trn9.big, devices: 12, deviceGroups: [2, 8]}\n",
-            "x.yaml:6: instance type trn9.big: deviceGroups has 8, which does not divide the 12 devices of a node: some"
-            " devices would be in no group.",
-            id="odd group",
-        ),
-        pytest.param(
-            HEAD + "  - {name: trn9.big, devices: 33, ultraserverNodes: [1]}\n",
-            "x.yaml:6: instance type trn9.big: ultraserverNodes needs a node of at most 32 devices, and this one has "
-            "33: the driver could not publish the whole node.",
-            id="too large a node",
-        ),
-        pytest.param(
-            TRN9 + "  - {name: trn9.48xlarge, devices: 8}\n",
-            "x.yaml:7: instance type trn9.48xlarge is already in x.yaml:6; keep one.",
-            id="twice",
-        ),
-    ],
-)
+PROBLEMS: dict[str, str] = {
+    "x.yaml:7: spec.more: unknown field.": TRN9 + "  more: 1\n",
+    "x.yaml:1: this is not YAML: ": "a: [",
+    "x.yaml:6: instance type trn9.big: deviceGroups has 13 sizes, but a device can publish 12.": (
+        HEAD + "  - {name: trn9.big, deviceGroups: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]}\n"
+    ),
+    "x.yaml:6: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.": (
+        HEAD + "  - {name: trn9.big, devices: 4, deviceGroups: [2, 4, 8]}\n"
+    ),
+    "x.yaml:6: instance type trn9.big: deviceGroups has 8, which does not divide the 12 devices of a node: some"
+    " devices would be in no group.": HEAD + "  - {name: trn9.big, devices: 12, deviceGroups: [2, 8]}\n",
+    "x.yaml:6: instance type trn9.big: ultraserverNodes needs a node of at most 32 devices, and this one has "
+    "33: the driver could not publish the whole node.": (
+        HEAD + "  - {name: trn9.big, devices: 33, ultraserverNodes: [1]}\n"
+    ),
+    "x.yaml:7: instance type trn9.48xlarge is already in x.yaml:6; keep one.": (
+        TRN9 + "  - {name: trn9.48xlarge, devices: 8}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(("problem", "text"), PROBLEMS.items(), ids=PROBLEMS)
 def test_problems_of_a_catalogue_are_reported_with_their_place(text: str, problem: str) -> None:
     with pytest.raises(PolicyError) as caught:
         read_catalogue({"x.yaml": text.encode()})

@@ -63,131 +63,77 @@ data: {name: train}
 """
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        pytest.param(
-            [policy(CHECK), policy(CHECK)],
-            "1.yaml:5: ValidatingPolicy 'limits' is already in 0.yaml:5; rename one.",
-            id="same-name",
-        ),
-        pytest.param(
-            [
-                CATALOG + "  - {name: trn9.48xlarge, devices: 16}",
-                CATALOG.replace("name: ", "name: other-", 1) + "  - {name: trn9.48xlarge, devices: 8}",
-            ],
-            "1.yaml:7: instance type trn9.48xlarge is already in 0.yaml:7; keep one.",
-            id="same-instance-type",
-        ),
-        pytest.param(
-            [policy(f"{CHECK}\nparamKind: {{apiVersion: v1, kind: ConfigMap}}")],
-            "0.yaml:11: spec.paramKind needs a binding; use params of the ValidatingPolicy.",
-            id="param-kind",
-        ),
-        pytest.param(
-            [VAP, BINDING.replace("policyName: replicas", "policyName: replica")],
-            "1.yaml:5: spec.policyName is 'replica', but no file has a policy of that name. Did you mean 'replicas'?",
-            id="binding-of-nothing",
-        ),
-        pytest.param(
-            [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: limit, p"), PARAMETER],
-            "1.yaml:5: spec.paramRef.name is 'limit', but no file has a ConfigMap of that name. Did you mean 'limits'?",
-            id="param-ref",
-        ),
-        pytest.param(
-            [PARAMETERIZED, PARAM_BINDING],
-            "1.yaml:5: spec.paramRef.name is 'limits', but no file has a ConfigMap of that name. Every request would "
-            "be denied.",
-            id="no-parameter",
-        ),
-        pytest.param(
-            [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: a, selector: {}, p")],
-            "1.yaml:5: spec.paramRef.name: set either name or selector.",
-            id="param-ref-with-both",
-        ),
-        pytest.param(
-            [VAP, PARAMETER],
-            "1.yaml:3: kind 'ConfigMap' is unknown. Known are ValidatingAdmissionPolicy, "
-            "ValidatingAdmissionPolicyBinding, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, "
-            "ValidatingPolicy, MutatingPolicyTest, ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, "
-            "InstanceTypeCatalog "
-            "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
-            id="an-object-that-is-no-parameter",
-        ),
-        pytest.param(
-            [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")],
-            "0.yaml:11: spec.validationActions: has Deny and Warn, which repeat each other; keep one.",
-            id="deny-and-warn",
-        ),
-        pytest.param(
-            [policy(f"{CHECK}\nvalidationActions: [Warn, Warn]")],
-            "0.yaml:11: spec.validationActions: has an action twice: Warn, Warn.",
-            id="action-twice",
-        ),
-        pytest.param(
-            [policy("severity: low")],
-            "0.yaml:6: spec: it has no validations and no auditAnnotations: the policy would do nothing.",
-            id="does-nothing",
-        ),
-        pytest.param(
-            [policy(CHECK).replace("matchConstraints:\n    resourceRules:\n    - {", "matchConstraints: {}\n#")],
-            "0.yaml:7: spec.matchConstraints: resourceRules is missing.",
-            id="no-rules",
-        ),
-        pytest.param(
-            [policy(f"{CHECK}\nvariables: [{{name: a, expression: '1'}}, {{name: a, expression: '2'}}]")],
-            "0.yaml:11: the variable 'a' is declared twice.",
-            id="variable-twice",
-        ),
-        pytest.param(
-            [policy("auditAnnotations: [{key: a, valueExpression: 'null'}, {key: a, valueExpression: 'null'}]")],
-            "0.yaml:10: spec.auditAnnotations[1].key: the audit annotation 'a' is declared twice; rename one.",
-            id="annotation-twice",
-        ),
-        pytest.param(
-            [CONVERSION, CONVERSION.replace("team-a}", "team-b}")],
-            "1.yaml:6: spec.order 10 is also the order of 'team-a'; the order must be unique.",
-            id="same-order",
-        ),
-        pytest.param(
-            [CONVERSION.replace("  mode: convert", "  locked: true")],
-            "0.yaml:8: spec.locked locks spec.mode, but spec.mode is missing.",
-            id="locked-without-mode",
-        ),
-        pytest.param(
-            [CONVERSION.replace("[trn2]", "[trn1, trn22]")],
-            "0.yaml:9: spec.families[1] is 'trn22', but no instance type has this family. Did you mean 'trn2'?",
-            id="family",
-        ),
-        pytest.param(
-            [CONVERSION.replace("[trn2]", "[trn1]").replace("Core: 1", "Core: 2")],
-            "0.yaml:10: spec.logicalNeuronCore is 2; no instance type of trn1 supports it.",
-            id="logical-neuron-core",
-        ),
-        pytest.param(
-            [CATALOG + "  - {name: trn9.big, logicalNeuronCores: [1], defaultLogicalNeuronCore: 2}"],
-            "0.yaml:7: instance type trn9.big: defaultLogicalNeuronCore 2 is not in logicalNeuronCores.",
-            id="default-lnc",
-        ),
-        pytest.param(
-            [CATALOG + "  - {name: trn9.big, devices: 4, deviceGroups: [8]}"],
-            "0.yaml:7: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.",
-            id="groups",
-        ),
-        pytest.param(
-            [CATALOG + "  - {name: inf9.big, devices: 12, topology: ring, deviceGroups: [4]}"],
-            "0.yaml:7: instance type inf9.big: deviceGroups does not apply to topology ring, which gives any number of"
-            " consecutive devices; write deviceGroups: [].",
-            id="groups-of-a-ring",
-        ),
-        pytest.param(
-            [CATALOG + "  - {name: trn2.48xlarge, topology: chain}"],
-            "0.yaml:7: instance type trn2.48xlarge: deviceGroups does not apply to topology chain, which gives any"
-            " number of consecutive devices; write deviceGroups: [].",
-            id="groups-of-a-known-type",
-        ),
+CONTRADICTIONS: dict[str, list[str]] = {
+    "1.yaml:5: ValidatingPolicy 'limits' is already in 0.yaml:5; rename one.": [policy(CHECK), policy(CHECK)],
+    "1.yaml:7: instance type trn9.48xlarge is already in 0.yaml:7; keep one.": [
+        CATALOG + "  - {name: trn9.48xlarge, devices: 16}",
+        CATALOG.replace("name: ", "name: other-", 1) + "  - {name: trn9.48xlarge, devices: 8}",
     ],
-)
+    "0.yaml:11: spec.paramKind needs a binding; use params of the ValidatingPolicy.": (
+        [policy(f"{CHECK}\nparamKind: {{apiVersion: v1, kind: ConfigMap}}")]
+    ),
+    "1.yaml:5: spec.policyName is 'replica', but no file has a policy of that name. Did you mean 'replicas'?": (
+        [VAP, BINDING.replace("policyName: replicas", "policyName: replica")]
+    ),
+    "1.yaml:5: spec.paramRef.name is 'limit', but no file has a ConfigMap of that name. Did you mean 'limits'?": (
+        [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: limit, p"), PARAMETER]
+    ),
+    "1.yaml:5: spec.paramRef.name is 'limits', but no file has a ConfigMap of that name. Every request would "
+    "be denied.": [PARAMETERIZED, PARAM_BINDING],
+    "1.yaml:5: spec.paramRef.name: set either name or selector.": (
+        [PARAMETERIZED, PARAM_BINDING.replace("name: limits, p", "name: a, selector: {}, p")]
+    ),
+    "1.yaml:3: kind 'ConfigMap' is unknown. Known are ValidatingAdmissionPolicy, "
+    "ValidatingAdmissionPolicyBinding, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, "
+    "ValidatingPolicy, MutatingPolicyTest, ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, "
+    "InstanceTypeCatalog "
+    "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).": [VAP, PARAMETER],
+    "0.yaml:11: spec.validationActions: has Deny and Warn, which repeat each other; keep one.": (
+        [policy(f"{CHECK}\nvalidationActions: [Deny, Warn]")]
+    ),
+    "0.yaml:11: spec.validationActions: has an action twice: Warn, Warn.": (
+        [policy(f"{CHECK}\nvalidationActions: [Warn, Warn]")]
+    ),
+    "0.yaml:6: spec: it has no validations and no auditAnnotations: the policy would do nothing.": (
+        [policy("severity: low")]
+    ),
+    "0.yaml:7: spec.matchConstraints: resourceRules is missing.": (
+        [policy(CHECK).replace("matchConstraints:\n    resourceRules:\n    - {", "matchConstraints: {}\n#")]
+    ),
+    "0.yaml:11: the variable 'a' is declared twice.": (
+        [policy(f"{CHECK}\nvariables: [{{name: a, expression: '1'}}, {{name: a, expression: '2'}}]")]
+    ),
+    "0.yaml:10: spec.auditAnnotations[1].key: the audit annotation 'a' is declared twice; rename one.": (
+        [policy("auditAnnotations: [{key: a, valueExpression: 'null'}, {key: a, valueExpression: 'null'}]")]
+    ),
+    "1.yaml:6: spec.order 10 is also the order of 'team-a'; the order must be unique.": (
+        [CONVERSION, CONVERSION.replace("team-a}", "team-b}")]
+    ),
+    "0.yaml:8: spec.locked locks spec.mode, but spec.mode is missing.": (
+        [CONVERSION.replace("  mode: convert", "  locked: true")]
+    ),
+    "0.yaml:9: spec.families[1] is 'trn22', but no instance type has this family. Did you mean 'trn2'?": (
+        [CONVERSION.replace("[trn2]", "[trn1, trn22]")]
+    ),
+    "0.yaml:10: spec.logicalNeuronCore is 2; no instance type of trn1 supports it.": (
+        [CONVERSION.replace("[trn2]", "[trn1]").replace("Core: 1", "Core: 2")]
+    ),
+    "0.yaml:7: instance type trn9.big: defaultLogicalNeuronCore 2 is not in logicalNeuronCores.": (
+        [CATALOG + "  - {name: trn9.big, logicalNeuronCores: [1], defaultLogicalNeuronCore: 2}"]
+    ),
+    "0.yaml:7: instance type trn9.big: deviceGroups has 8, but the node has 4 devices.": (
+        [CATALOG + "  - {name: trn9.big, devices: 4, deviceGroups: [8]}"]
+    ),
+    "0.yaml:7: instance type inf9.big: deviceGroups does not apply to topology ring, which gives any number of"
+    " consecutive devices; write deviceGroups: [].": (
+        [CATALOG + "  - {name: inf9.big, devices: 12, topology: ring, deviceGroups: [4]}"]
+    ),
+    "0.yaml:7: instance type trn2.48xlarge: deviceGroups does not apply to topology chain, which gives any"
+    " number of consecutive devices; write deviceGroups: [].": [CATALOG + "  - {name: trn2.48xlarge, topology: chain}"],
+}
+
+
+@pytest.mark.parametrize(("message", "texts"), CONTRADICTIONS.items(), ids=CONTRADICTIONS)
 def test_contradictions_within_and_between_files_are_rejected(texts: list[str], message: str) -> None:
     assert problems(*texts) == [message]
 

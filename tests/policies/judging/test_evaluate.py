@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import datetime as dt
+import gc
 import itertools
 import time
 from typing import Any
@@ -44,72 +45,46 @@ def messages(verdict: Verdict) -> list[str]:
 # --- outcomes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("spec", "outcome"),
-    [
-        pytest.param("validations: [{expression: 'true'}]", PolicyOutcome.ALLOW, id="holds"),
-        pytest.param("validations: [{expression: 'false'}]", PolicyOutcome.DENY, id="denies-by-default"),
-        pytest.param("validations: [{expression: 'false'}]\nvalidationActions: [Warn]", PolicyOutcome.WARN, id="warns"),
-        pytest.param(
-            "validations: [{expression: 'false'}]\nvalidationActions: [Audit]", PolicyOutcome.AUDIT, id="audits"
-        ),
-        pytest.param(
-            "validations: [{expression: 'false'}]\nvalidationActions: [Audit, Warn]", PolicyOutcome.WARN, id="strongest"
-        ),
-        pytest.param(
-            "validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]",
-            PolicyOutcome.NO_MATCH,
-            id="condition",
-        ),
-        pytest.param(
-            "validations: [{expression: 'object.spec.none'}]\nfailurePolicy: Ignore",
-            PolicyOutcome.ALLOW,
-            id="error-ignored",
-        ),
-        pytest.param("validations: [{expression: 'object.spec.none'}]", PolicyOutcome.DENY, id="error-fails"),
-        pytest.param(
-            "validations: [{expression: 'true'}]\n"
-            "matchConditions: [{name: a, expression: 'object.spec.none'}, {name: b, expression: 'false'}]",
-            PolicyOutcome.NO_MATCH,
-            id="false-beats-error",
-        ),
-        pytest.param(
-            "validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.spec.none'}]",
-            PolicyOutcome.DENY,
-            id="condition-error-fails",
-        ),
-        pytest.param(
-            "validations: [{expression: 'false'}]\nfailurePolicy: Ignore\n"
-            "matchConditions: [{name: a, expression: 'object.spec.none'}]",
-            PolicyOutcome.ALLOW,
-            id="condition-error-ignored",
-        ),
-    ],
-)
+OUTCOMES: dict[str, PolicyOutcome] = {
+    "validations: [{expression: 'true'}]": PolicyOutcome.ALLOW,
+    "validations: [{expression: 'false'}]": PolicyOutcome.DENY,
+    "validations: [{expression: 'false'}]\nvalidationActions: [Warn]": PolicyOutcome.WARN,
+    "validations: [{expression: 'false'}]\nvalidationActions: [Audit]": PolicyOutcome.AUDIT,
+    "validations: [{expression: 'false'}]\nvalidationActions: [Audit, Warn]": PolicyOutcome.WARN,
+    "validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]": PolicyOutcome.NO_MATCH,
+    "validations: [{expression: 'object.spec.none'}]\nfailurePolicy: Ignore": PolicyOutcome.ALLOW,
+    "validations: [{expression: 'object.spec.none'}]": PolicyOutcome.DENY,
+    "validations: [{expression: 'true'}]\n"
+    "matchConditions: [{name: a, expression: 'object.spec.none'}, {name: b, expression: 'false'}]": (
+        PolicyOutcome.NO_MATCH
+    ),
+    "validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.spec.none'}]": (
+        PolicyOutcome.DENY
+    ),
+    "validations: [{expression: 'false'}]\nfailurePolicy: Ignore\n"
+    "matchConditions: [{name: a, expression: 'object.spec.none'}]": PolicyOutcome.ALLOW,
+}
+
+
+@pytest.mark.parametrize(("spec", "outcome"), OUTCOMES.items(), ids=OUTCOMES)
 def test_outcome(spec: str, outcome: PolicyOutcome) -> None:
     assert judged(spec).outcome is outcome
 
 
-@pytest.mark.parametrize(
-    ("validation", "message"),
-    [
-        pytest.param("expression: ' 1 > 2 '", "failed expression: 1 > 2", id="expression"),
-        pytest.param("expression: 'false', message: too many", "too many", id="message"),
-        pytest.param(
-            """expression: 'false', message: a, messageExpression: "'has ' + string(neuron.devices)" """,
-            "has 4",
-            id="message-expression",
-        ),
-        pytest.param("expression: 'false', message: a, messageExpression: '\" \"'", "a", id="blank"),
-        pytest.param("expression: 'false', message: a, messageExpression: \"'x\\\\ny'\"", "a", id="several-lines"),
-        pytest.param("expression: 'false', message: a, messageExpression: object.x", "a", id="message-fails"),
-        pytest.param(
-            "expression: 'object.spec.none == 1'",
-            "expression 'object.spec.none == 1' resulted in error: no such key: 'none' (line 1, column 13)",
-            id="error",
-        ),
-    ],
-)
+MESSAGES: dict[str, str] = {
+    "expression: ' 1 > 2 '": "failed expression: 1 > 2",
+    "expression: 'false', message: too many": "too many",
+    """expression: 'false', message: a, messageExpression: "'has ' + string(neuron.devices)" """: "has 4",
+    "expression: 'false', message: a, messageExpression: '\" \"'": "a",
+    "expression: 'false', message: a, messageExpression: \"'x\\\\ny'\"": "a",
+    "expression: 'false', message: a, messageExpression: object.x": "a",
+    "expression: 'object.spec.none == 1'": (
+        "expression 'object.spec.none == 1' resulted in error: no such key: 'none' (line 1, column 13)"
+    ),
+}
+
+
+@pytest.mark.parametrize(("validation", "message"), MESSAGES.items(), ids=MESSAGES)
 def test_message(validation: str, message: str) -> None:
     assert messages(judged(f"validations: [{{{validation}}}]")) == [message]
 
@@ -418,6 +393,24 @@ def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
     found, errors = first_match(loaded(text).conversions, of_object(POD), frozen_clock)
     assert found is None
     assert tuple(map(str, errors)) == ("p0: match condition 'a' failed: no such key: 'none' (line 1, column 13)",)
+
+
+def test_an_evaluation_leaves_nothing_for_the_garbage_collection() -> None:
+    spec = """
+    params: {most: 2}
+    matchConditions: [{name: named, expression: has(object.metadata.name)}]
+    variables: [{name: name, expression: object.metadata.name}, {name: long, expression: variables.name.size() > 1}]
+    validations: [{expression: variables.long && params.most > 2, messageExpression: "variables.name + ' fails'"}]
+    """
+    rules, subject = loaded(policy(spec)).validating, of_object(POD)
+    assert [messages(each) for each in evaluate(rules, subject, NOW, frozen_clock)] == [["train fails"]]
+    gc.collect()
+    gc.disable()
+    try:
+        evaluate(rules, subject, NOW, frozen_clock)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_evaluating_does_not_change_the_object() -> None:

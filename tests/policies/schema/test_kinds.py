@@ -28,102 +28,52 @@ spec:
 CHECK = "validations: [{expression: 'true'}]"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("- a", "0.yaml:1: a policy is a mapping of fields, not a list.", id="list"),
-        pytest.param(
-            "kind: ValidatingPolicies\napiVersion: policy.neuron.aws.com/v1alpha1",
-            "0.yaml:1: kind 'ValidatingPolicies' is unknown. Did you mean 'ValidatingPolicy'?",
-            id="kind",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: Frog",
-            "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
-            "MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingPolicy, MutatingPolicyTest, "
-            "ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, InstanceTypeCatalog "
-            "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).",
-            id="kind-without-likeness",
-        ),
-        pytest.param(
-            "apiVersion: admissionregistration.k8s.io/v2\nkind: ValidatingAdmissionPolicy",
-            "0.yaml:1: ValidatingAdmissionPolicy has apiVersion admissionregistration.k8s.io/v1, not "
-            "'admissionregistration.k8s.io/v2'.",
-            id="version",
-        ),
-        pytest.param(
-            policy("validation: []"),
-            "0.yaml:10: spec.validation: unknown field. Did you mean 'validations'?",
-            id="unknown-field",
-        ),
-        pytest.param(
-            policy("validations:\n- {expression: 'true', reason: Unauthorized}"),
-            "0.yaml:11: spec.validations[0].reason is 'Unauthorized': this must be one of Forbidden, Invalid, "
-            "RequestEntityTooLarge.",
-            id="reason-that-the-api-server-refuses",
-        ),
-        pytest.param(
-            policy("validations:\n- expresion: 'true'\n  expression: 'true'"),
-            "0.yaml:11: spec.validations[0].expresion: unknown field. Did you mean 'expression'?",
-            id="unknown-nested-field",
-        ),
-        pytest.param(
-            policy(f"{CHECK}\nfailurePolicy: Fails"),
-            "0.yaml:11: spec.failurePolicy is 'Fails': this must be one of Fail, Ignore. Did you mean 'Fail'?",
-            id="word",
-        ),
-        pytest.param(
-            policy("validations:\n- message: wrong"),
-            "0.yaml:11: spec.validations[0].expression: the field is missing.",
-            id="missing",
-        ),
-        pytest.param(
-            policy("validations:\n- expression: 5"),
-            "0.yaml:11: spec.validations[0].expression is 5: this must be text.",
-            id="text",
-        ),
-        pytest.param(policy("validations: {}"), "0.yaml:10: spec.validations: this must be a list.", id="list-wanted"),
-        pytest.param(
-            policy(f"{CHECK}\nparams: 3"), "0.yaml:11: spec.params is 3: this must be a mapping.", id="mapping-wanted"
-        ),
-        pytest.param(
-            policy("validations:\n- expression: ''"),
-            "0.yaml:11: spec.validations[0].expression is '': this must not be empty.",
-            id="empty",
-        ),
-        pytest.param(
-            policy(CHECK, name="Big"),
-            "0.yaml:5: metadata.name is 'Big': string should match pattern ",
-            id="name",
-        ),
-        pytest.param(
-            CONVERSION.replace("order: 10", "order: ten"),
-            "0.yaml:6: spec.order is 'ten': this must be a whole number.",
-            id="whole-number",
-        ),
-        pytest.param(
-            CONVERSION + "  locked: 1", "0.yaml:11: spec.locked is 1: this must be true or false.", id="boolean"
-        ),
-        pytest.param(
-            CONVERSION.replace("mode: convert", "mode: on"),
-            "0.yaml:8: spec.mode is true: this must be one of convert, convert-if-enriched, shadow, off. YAML reads y,",
-            id="switch",
-        ),
-        pytest.param(
-            CONVERSION.replace("Core: 1", "Core: '1'"),
-            "0.yaml:10: spec.logicalNeuronCore is '1': this must be one of 1, 2. Leave out the quotes.",
-            id="quoted-number",
-        ),
-        pytest.param(CATALOG, "0.yaml:6: spec.instanceTypes: the field is missing.", id="nothing"),
-        pytest.param(CATALOG + "    []", "0.yaml:6: spec.instanceTypes: this must not be empty.", id="empty-list"),
-        pytest.param(
-            CATALOG + "  - {name: trn9.big, topology: cube}",
-            "0.yaml:7: spec.instanceTypes[0].topology is 'cube': this must be one of single, ring, chain, torus,"
-            " switch.",
-            id="enumeration",
-        ),
-    ],
-)
+WRONG: dict[str, str] = {
+    "0.yaml:1: a policy is a mapping of fields, not a list.": "- a",
+    "0.yaml:1: kind 'ValidatingPolicies' is unknown. Did you mean 'ValidatingPolicy'?": (
+        "kind: ValidatingPolicies\napiVersion: policy.neuron.aws.com/v1alpha1"
+    ),
+    "0.yaml:2: kind 'Frog' is unknown. Known are ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, "
+    "MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ValidatingPolicy, MutatingPolicyTest, "
+    "ConversionPolicy, SchedulingHintPolicy, ClaimTemplate, InstanceTypeCatalog "
+    "(policy.neuron.aws.com/v1alpha1, admissionregistration.k8s.io/v1).": "apiVersion: v1\nkind: Frog",
+    "0.yaml:1: ValidatingAdmissionPolicy has apiVersion admissionregistration.k8s.io/v1, not "
+    "'admissionregistration.k8s.io/v2'.": (
+        "apiVersion: admissionregistration.k8s.io/v2\nkind: ValidatingAdmissionPolicy"
+    ),
+    "0.yaml:10: spec.validation: unknown field. Did you mean 'validations'?": policy("validation: []"),
+    "0.yaml:11: spec.validations[0].reason is 'Unauthorized': this must be one of Forbidden, Invalid, "
+    "RequestEntityTooLarge.": policy("validations:\n- {expression: 'true', reason: Unauthorized}"),
+    "0.yaml:11: spec.validations[0].expresion: unknown field. Did you mean 'expression'?": policy(
+        "validations:\n- expresion: 'true'\n  expression: 'true'"
+    ),
+    "0.yaml:11: spec.failurePolicy is 'Fails': this must be one of Fail, Ignore. Did you mean 'Fail'?": policy(
+        f"{CHECK}\nfailurePolicy: Fails"
+    ),
+    "0.yaml:11: spec.validations[0].expression: the field is missing.": policy("validations:\n- message: wrong"),
+    "0.yaml:11: spec.validations[0].expression is 5: this must be text.": policy("validations:\n- expression: 5"),
+    "0.yaml:10: spec.validations: this must be a list.": policy("validations: {}"),
+    "0.yaml:11: spec.params is 3: this must be a mapping.": policy(f"{CHECK}\nparams: 3"),
+    "0.yaml:11: spec.validations[0].expression is '': this must not be empty.": policy(
+        "validations:\n- expression: ''"
+    ),
+    "0.yaml:5: metadata.name is 'Big': string should match pattern ": policy(CHECK, name="Big"),
+    "0.yaml:6: spec.order is 'ten': this must be a whole number.": CONVERSION.replace("order: 10", "order: ten"),
+    "0.yaml:11: spec.locked is 1: this must be true or false.": CONVERSION + "  locked: 1",
+    "0.yaml:8: spec.mode is true: this must be one of convert, convert-if-enriched, shadow, off. YAML reads y,": (
+        CONVERSION.replace("mode: convert", "mode: on")
+    ),
+    "0.yaml:10: spec.logicalNeuronCore is '1': this must be one of 1, 2. Leave out the quotes.": CONVERSION.replace(
+        "Core: 1", "Core: '1'"
+    ),
+    "0.yaml:6: spec.instanceTypes: the field is missing.": CATALOG,
+    "0.yaml:6: spec.instanceTypes: this must not be empty.": CATALOG + "    []",
+    "0.yaml:7: spec.instanceTypes[0].topology is 'cube': this must be one of single, ring, chain, torus,"
+    " switch.": CATALOG + "  - {name: trn9.big, topology: cube}",
+}
+
+
+@pytest.mark.parametrize(("message", "text"), WRONG.items(), ids=WRONG)
 def test_an_error_has_file_line_value_and_fix(text: str, message: str) -> None:
     found = problems(text)
     assert len(found) == 1, found

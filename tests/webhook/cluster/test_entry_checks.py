@@ -14,8 +14,6 @@ from tests.deploy.charts import EVERYTHING, find, render
 from tests.support.fake_api import FakeApi, answer
 from webhook.cluster.entry_checks import EntryChecks
 
-pytestmark = pytest.mark.anyio
-
 NAME = "neuron-dra"
 PLURALS = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingwebhookconfigurations"}
 RENDERED = render(EVERYTHING)
@@ -96,37 +94,23 @@ def client(**fields: Any) -> Callable[[Any], None]:
 OTHER = {"namespace": NAMESPACE, "name": "other", "path": "/mutate"}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(
-            edit(failurePolicy="Ignore"), "failurePolicy is not as the release renders it", id="failurePolicy"
-        ),
-        pytest.param(edit(rules=[]), "rules is not as the release renders it", id="rules"),
-        pytest.param(
-            edit(matchConditions=[{"name": "no", "expression": "false"}]),
-            "matchConditions is not as the release renders it",
-            id="matchConditions",
-        ),
-        pytest.param(edit(objectSelector={"matchLabels": {"a": "b"}}), "objectSelector is not as", id="objectSelector"),
-        pytest.param(client(caBundle=""), "it has no caBundle", id="no caBundle"),
-        pytest.param(
-            client(service=OTHER),
-            f"it calls Service {NAMESPACE}/other/mutate instead of Service {NAMESPACE}/neuron-dra/mutate",
-            id="another Service",
-        ),
-        pytest.param(
-            client(service={"namespace": NAMESPACE, "name": NAME}),
-            f"it calls Service {NAMESPACE}/neuron-dra instead of",
-            id="no path",
-        ),
-        pytest.param(
-            edit(clientConfig={"url": "https://elsewhere/mutate", "caBundle": "eA=="}),
-            "it calls https://elsewhere/mutate instead of",
-            id="URL",
-        ),
-    ],
-)
+ALTERED: dict[str, Any] = {
+    "failurePolicy is not as the release renders it": edit(failurePolicy="Ignore"),
+    "rules is not as the release renders it": edit(rules=[]),
+    "matchConditions is not as the release renders it": edit(matchConditions=[{"name": "no", "expression": "false"}]),
+    "objectSelector is not as": edit(objectSelector={"matchLabels": {"a": "b"}}),
+    "it has no caBundle": client(caBundle=""),
+    f"it calls Service {NAMESPACE}/other/mutate instead of Service {NAMESPACE}/neuron-dra/mutate": client(
+        service=OTHER
+    ),
+    f"it calls Service {NAMESPACE}/neuron-dra instead of": client(service={"namespace": NAMESPACE, "name": NAME}),
+    "it calls https://elsewhere/mutate instead of": edit(
+        clientConfig={"url": "https://elsewhere/mutate", "caBundle": "eA=="}
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "change"), ALTERED.items(), ids=ALTERED)
 async def test_an_altered_entry_is_not_well_until_it_is_put_back(
     bench: Bench, change: Callable[[Any], None], message: str
 ) -> None:

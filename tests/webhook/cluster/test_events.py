@@ -35,8 +35,6 @@ from webhook.cluster.events import (
 )
 from webhook.reviews.chain import RefusalReporter
 
-pytestmark = pytest.mark.anyio
-
 NOW = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
 SEVEN = Finding("NEU105", "spec.containers[0]", "no instance type has 7.", "Ask for 8.")

@@ -34,8 +34,6 @@ from webhook.cluster.events import PATCH_EVERY, EventRecorder
 from webhook.cluster.kube import KubeWorld, connect
 from webhook.cluster.templates import KubeTemplates
 
-pytestmark = pytest.mark.anyio
-
 QUICK = Timing(backoff=0.002, backoff_limit=0.01)
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "manifests"
 TEMPLATE = Template.make("1-device", {"spec": {"devices": {"requests": [{"name": "n0"}]}}})
@@ -202,40 +200,30 @@ async def test_a_server_that_never_answers_causes_a_time_out(cluster: Cluster) -
 # --- configuration --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param("", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="empty"),
-        pytest.param("{", "kubeconfig {path} is not YAML: ", id="not YAML"),
-        pytest.param(
-            "words", "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (", id="no mapping"
-        ),
-        pytest.param("kind: Config", "kubeconfig {path} cannot be used: Invalid kube-config file. Ex", id="no context"),
-        pytest.param(
-            "{current-context: x, contexts: [], clusters: [], users: []}",
-            "kubeconfig {path} cannot be used: Invalid kube-config file. Expected",
-            id="unknown context",
-        ),
-        pytest.param(
-            "{current-context: x, contexts: [{name: x, context: {cluster: c}}], "
-            "clusters: [{name: c, cluster: {proxy-url: http://127.0.0.1:1}}]}",
-            "kubeconfig {path}: the cluster has no server: add its URL",
-            id="no server",
-        ),
-        pytest.param(
-            "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {}}], "
-            "clusters: [{name: c, cluster: {server: https://127.0.0.1:1, certificate-authority-data: a}}]}",
-            "kubeconfig {path} cannot be used: something is missing or malformed (Invalid base64",
-            id="certificate authority is not base64",
-        ),
-        pytest.param(
-            "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {}}], "
-            "clusters: [{name: c, cluster: {server: https://127.0.0.1:1, certificate-authority: nowhere.crt}}]}",
-            "kubeconfig {path} cannot be used: File does not exists: ",
-            id="certificate authority is missing",
-        ),
-    ],
-)
+INVALID: dict[str, str] = {
+    "": "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (",
+    "{": "kubeconfig {path} is not YAML: ",
+    "words": "kubeconfig {path} cannot be used: the file is empty or is not a kubeconfig (",
+    "kind: Config": "kubeconfig {path} cannot be used: Invalid kube-config file. Ex",
+    "{current-context: x, contexts: [], clusters: [], users: []}": (
+        "kubeconfig {path} cannot be used: Invalid kube-config file. Expected"
+    ),
+    "{current-context: x, contexts: [{name: x, context: {cluster: c}}], "
+    "clusters: [{name: c, cluster: {proxy-url: http://127.0.0.1:1}}]}": (
+        "kubeconfig {path}: the cluster has no server: add its URL"
+    ),
+    "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {}}], "
+    "clusters: [{name: c, cluster: {server: https://127.0.0.1:1, certificate-authority-data: a}}]}": (
+        "kubeconfig {path} cannot be used: something is missing or malformed (Invalid base64"
+    ),
+    "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {}}], "
+    "clusters: [{name: c, cluster: {server: https://127.0.0.1:1, certificate-authority: nowhere.crt}}]}": (
+        "kubeconfig {path} cannot be used: File does not exists: "
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), INVALID.items(), ids=INVALID)
 async def test_an_invalid_kubeconfig_is_reported_with_its_path(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(content)

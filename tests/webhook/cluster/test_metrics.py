@@ -14,8 +14,6 @@ from webhook.cluster.events import EventCounters
 from webhook.cluster.kube import ClusterMetrics
 from webhook.cluster.templates import TemplateCounters
 
-pytestmark = pytest.mark.anyio
-
 PODS = Resource("", "v1", "pods")
 
 

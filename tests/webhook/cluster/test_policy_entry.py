@@ -16,8 +16,6 @@ from tests.support.fake_api import FakeApi, Object, answer, eventually
 from webhook.cluster.leases import LeaseIdentity, Leases
 from webhook.cluster.policy_entry import ENTRY, PolicyEntry
 
-pytestmark = pytest.mark.anyio
-
 NAMESPACE, NAME, PLURAL = "neuron-dra", "neuron-dra", "validatingwebhookconfigurations"
 EVERY = '- {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [%s]}'
 

@@ -15,8 +15,6 @@ from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, r
 from tests.support.generated import opened
 from webhook.cluster.templates import Punctuality
 
-pytestmark = pytest.mark.anyio
-
 PLURAL = "resourceclaimtemplates"
 GROUP = "resource.k8s.io"
 UNAVAILABLE = answer(503, "ServiceUnavailable", "etcdserver: leader changed")
@@ -264,77 +262,65 @@ async def test_a_budget_that_ends_between_two_requests_is_reported(api: FakeApi)
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
+REFUSALS: dict[str, Any] = {
+    'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which is not allowed to create '
+    f'{PLURAL}.{GROUP} in namespace "team".': (
+        answer(
+            403,
+            "Forbidden",
+            f'{PLURAL}.{GROUP} is forbidden: User "system:serviceaccount:neuron-dra:neuron-dra" cannot create '
+            f'resource "{PLURAL}" in API group "{GROUP}" in the namespace "team"',
+        ),
+        (403, "Forbidden"),
+        "An administrator has to add this rule to its ClusterRole: "
+        "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
+    ),
+    f'HTTP 403, \'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
+    f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9'.": (
+        answer(
+            403,
+            "Forbidden",
+            f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
+            f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9",
+        ),
+        (403, "Forbidden"),
+        f"Raise count/{PLURAL}.{GROUP} there, or delete unused templates.",
+    ),
+    'namespace "team" is being deleted.': (
+        answer(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace team because it is being terminated",
+            causes=[{"reason": "NamespaceTerminating", "field": "metadata.namespace"}],
+        ),
+        (403, "Forbidden"),
+        "Wait until it is deleted, create it again and try again.",
+    ),
+    'namespace "team" does not exist.': (
+        answer(404, "NotFound", 'namespaces "team" not found', name="team", kind="namespaces"),
+        (404, "NotFound"),
+        "Create it: kubectl create namespace team",
+    ),
+    "the API server does not serve resource.k8s.io/v1.": (
+        raw(404, b"404 page not found\n"),
+        (404, "Unknown"),
+        "Kubernetes >= 1.34 is needed.",
+    ),
+    "HTTP 422, 'ResourceClaimTemplate \"x\" is invalid: spec: Invalid value'.": (
+        answer(422, "Invalid", 'ResourceClaimTemplate "x" is invalid: spec: Invalid value'),
+        (422, "Invalid"),
+        "Change what the API server names, or the policy that refuses it.",
+    ),
+    "HTTP 400, 'admission webhook \"x\" denied the request: no'.": (
+        answer(400, "BadRequest", 'admission webhook "x" denied the request: no'),
+        (400, "BadRequest"),
+        "Change what the API server names, or the policy that refuses it.",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("fault", "status", "why", "fix"),
-    [
-        pytest.param(
-            answer(
-                403,
-                "Forbidden",
-                f'{PLURAL}.{GROUP} is forbidden: User "system:serviceaccount:neuron-dra:neuron-dra" cannot create '
-                f'resource "{PLURAL}" in API group "{GROUP}" in the namespace "team"',
-            ),
-            (403, "Forbidden"),
-            'the webhook runs as "system:serviceaccount:neuron-dra:neuron-dra", which is not allowed to create '
-            f'{PLURAL}.{GROUP} in namespace "team".',
-            "An administrator has to add this rule to its ClusterRole: "
-            "- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [create]}",
-            id="RBAC",
-        ),
-        pytest.param(
-            answer(
-                403,
-                "Forbidden",
-                f'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
-                f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9",
-            ),
-            (403, "Forbidden"),
-            f'HTTP 403, \'{PLURAL}.{GROUP} "x" is forbidden: exceeded quota: few, requested: count/{PLURAL}.{GROUP}=1, '
-            f"used: count/{PLURAL}.{GROUP}=9, limited: count/{PLURAL}.{GROUP}=9'.",
-            f"Raise count/{PLURAL}.{GROUP} there, or delete unused templates.",
-            id="quota",
-        ),
-        pytest.param(
-            answer(
-                403,
-                "Forbidden",
-                "unable to create new content in namespace team because it is being terminated",
-                causes=[{"reason": "NamespaceTerminating", "field": "metadata.namespace"}],
-            ),
-            (403, "Forbidden"),
-            'namespace "team" is being deleted.',
-            "Wait until it is deleted, create it again and try again.",
-            id="namespace ends",
-        ),
-        pytest.param(
-            answer(404, "NotFound", 'namespaces "team" not found', name="team", kind="namespaces"),
-            (404, "NotFound"),
-            'namespace "team" does not exist.',
-            "Create it: kubectl create namespace team",
-            id="no namespace",
-        ),
-        pytest.param(
-            raw(404, b"404 page not found\n"),
-            (404, "Unknown"),
-            "the API server does not serve resource.k8s.io/v1.",
-            "Kubernetes >= 1.34 is needed.",
-            id="too old",
-        ),
-        pytest.param(
-            answer(422, "Invalid", 'ResourceClaimTemplate "x" is invalid: spec: Invalid value'),
-            (422, "Invalid"),
-            "HTTP 422, 'ResourceClaimTemplate \"x\" is invalid: spec: Invalid value'.",
-            "Change what the API server names, or the policy that refuses it.",
-            id="invalid",
-        ),
-        pytest.param(
-            answer(400, "BadRequest", 'admission webhook "x" denied the request: no'),
-            (400, "BadRequest"),
-            "HTTP 400, 'admission webhook \"x\" denied the request: no'.",
-            "Change what the API server names, or the policy that refuses it.",
-            id="denied",
-        ),
-    ],
+    ("why", "fault", "status", "fix"), [(why, *row) for why, row in REFUSALS.items()], ids=REFUSALS
 )
 async def test_a_refusal_is_explained_and_not_retried(
     api: FakeApi, fault: Any, status: tuple[int, str], why: str, fix: str

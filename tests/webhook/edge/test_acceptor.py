@@ -164,21 +164,18 @@ class OutOfDescriptors(socket.socket):
         return super().accept()
 
 
-def test_accepting_pauses_without_file_descriptors_and_continues(
+async def test_accepting_pauses_without_file_descriptors_and_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(acceptor, "_PAUSE", 0.05)
 
-    async def scenario() -> None:
-        with OutOfDescriptors() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            accepting = Acceptor(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), asyncio.Protocol, 0)
-            accepting.start(listener)
-            with socket.create_connection(listener.getsockname()[:2]):
-                await reached(lambda: accepting.open == 1)
-            await reached(lambda: accepting.open == 0)
-            accepting.stop()
-
-    asyncio.run(scenario())
+    with OutOfDescriptors() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        accepting = Acceptor(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), asyncio.Protocol, 0)
+        accepting.start(listener)
+        with socket.create_connection(listener.getsockname()[:2]):
+            await reached(lambda: accepting.open == 1)
+        await reached(lambda: accepting.open == 0)
+        accepting.stop()
     assert "cannot accept connections" in caplog.text

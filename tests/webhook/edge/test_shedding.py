@@ -263,26 +263,25 @@ def test_reviews_after_the_time_out_of_their_caller_are_not_started(tls_director
             assert later.review(review()).status == 200, "when it is over, nothing is shed"
 
 
-def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_have_waited_since_the_timer_ran_and_for_half_of_its_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = Clock(100.0)
     timers: list[Any] = []
 
-    async def scenario() -> list[float]:
-        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, tick: timers.append(tick))
-        lag = LoopLag(clock)
-        waited = [clock.now - lag.arrival]
-        lag.start()
-        for delay in (0.0, 3.0, 0.0):
-            clock.now += LoopLag.INTERVAL + delay
-            timers.pop()()
-            waited.append(clock.now - lag.arrival)
-            clock.now += 2
-            waited.append(clock.now - lag.arrival)
-            clock.now -= 2
-        lag.stop()
-        return [*waited, clock.now - lag.arrival]
-
-    assert asyncio.run(scenario()) == pytest.approx([-math.inf, 0.0, 2.0, 1.5, 3.5, 0.0, 2.0, -math.inf])
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, tick: timers.append(tick))
+    lag = LoopLag(clock)
+    waited = [clock.now - lag.arrival]
+    lag.start()
+    for delay in (0.0, 3.0, 0.0):
+        clock.now += LoopLag.INTERVAL + delay
+        timers.pop()()
+        waited.append(clock.now - lag.arrival)
+        clock.now += 2
+        waited.append(clock.now - lag.arrival)
+        clock.now -= 2
+    lag.stop()
+    assert [*waited, clock.now - lag.arrival] == pytest.approx([-math.inf, 0.0, 2.0, 1.5, 3.5, 0.0, 2.0, -math.inf])
 
 
 @pytest.mark.parametrize(
@@ -359,16 +358,13 @@ def test_only_new_templates_are_exempt() -> None:
     assert not creates_template(about("ResourceClaim"))
 
 
-def test_the_loop_s_lag_is_measured() -> None:
+async def test_the_loop_s_lag_is_measured() -> None:
     lag = LoopLag()
 
-    async def scenario() -> None:
-        lag.start()
-        time.sleep(0.4)  # noqa: ASYNC251 - blocking is the point
-        await reached(lambda: sum(lag.delays.counts) >= 2)
-        lag.stop()
-
-    asyncio.run(scenario())
+    lag.start()
+    time.sleep(0.4)  # noqa: ASYNC251 - blocking is the point
+    await reached(lambda: sum(lag.delays.counts) >= 2)
+    lag.stop()
     assert lag.delays.total >= 0.25
 
 

@@ -362,15 +362,12 @@ class TestMemory:
         assert asyncio.run(judge.review(review(new, "UPDATE", old))) == Decision(Outcome.UNCHANGED, "valid")
         assert judge._decisions.size > 3000
 
-    def test_the_cache_of_decisions_is_bounded(self) -> None:
+    async def test_the_cache_of_decisions_is_bounded(self) -> None:
         judge = validator()
 
-        async def many() -> None:
-            for number in range(300):
-                requests = [request(f"r{number}-{each}", 7, on(TRN1)) for each in range(32)]
-                await judge.review(review(template(claim(*requests))))
-
-        asyncio.run(many())
+        for number in range(300):
+            requests = [request(f"r{number}-{each}", 7, on(TRN1)) for each in range(32)]
+            await judge.review(review(template(claim(*requests))))
         assert judge._decisions.size <= 4 * 1024 * 1024
         assert 0 < len(judge._decisions) < 300
 
@@ -527,16 +524,13 @@ class TestLane:
         one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("b", 4, on(TRN2))))
         assert self.reviewed(one, one, other) == ["team-a"]
 
-    def test_equal_reviews_at_once_share_the_work(self) -> None:
+    async def test_equal_reviews_at_once_share_the_work(self) -> None:
         one, other = template(claim(request("a", 1, on(TRN2)))), template(claim(request("a", 2, on(TRN2))))
 
-        async def main() -> list[Hashable]:
-            lane = _Recorded()
-            judge = Validator(trainium(), Catalogue(), FakeClaims(), lane=lane)
-            await asyncio.gather(*(judge.review(review(each)) for each in (one, one, other)))
-            return lane.keys
-
-        first, second, third = asyncio.run(main())
+        lane = _Recorded()
+        judge = Validator(trainium(), Catalogue(), FakeClaims(), lane=lane)
+        await asyncio.gather(*(judge.review(review(each)) for each in (one, one, other)))
+        first, second, third = lane.keys
         assert first == second != third
 
     def test_a_large_claim_is_read_in_the_lane(self) -> None:

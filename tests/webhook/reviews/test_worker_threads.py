@@ -44,11 +44,8 @@ def work(seconds: float) -> None:
         working_time()
 
 
-def test_work_runs_in_the_lanes_thread() -> None:
-    async def main() -> str:
-        return await ThreadLane().run("a", lambda: spin(0))
-
-    assert asyncio.run(main()) == "lane"
+async def test_work_runs_in_the_lanes_thread() -> None:
+    assert await ThreadLane().run("a", lambda: spin(0)) == "lane"
 
 
 def test_inline_runs_in_the_calling_thread() -> None:
@@ -87,46 +84,40 @@ def test_the_event_loop_is_not_blocked_by_the_lane() -> None:
         assert asyncio.run(main())
 
 
-def test_namespaces_take_turns() -> None:
+async def test_namespaces_take_turns() -> None:
     order: list[str] = []
     gate = threading.Event()
 
-    async def main() -> None:
-        some = ThreadLane()
-        first = asyncio.create_task(some.run("a", gate.wait, LONG))
-        await begun(some)
-        many = [asyncio.create_task(some.run("a", lambda: order.append("a"), LONG)) for _ in range(5)]
+    some = ThreadLane()
+    first = asyncio.create_task(some.run("a", gate.wait, LONG))
+    await begun(some)
+    many = [asyncio.create_task(some.run("a", lambda: order.append("a"), LONG)) for _ in range(5)]
+    await asyncio.sleep(0)
+    one = asyncio.create_task(some.run("b", lambda: order.append("b"), LONG))
+    while some.waiting < len(many) + 1:  # noqa: ASYNC110 - the lane has no event for this
         await asyncio.sleep(0)
-        one = asyncio.create_task(some.run("b", lambda: order.append("b"), LONG))
-        while some.waiting < len(many) + 1:  # noqa: ASYNC110 - the lane has no event for this
-            await asyncio.sleep(0)
-        gate.set()
-        await asyncio.gather(first, one, *many)
-
-    asyncio.run(main())
+    gate.set()
+    await asyncio.gather(first, one, *many)
     assert "b" in order[:2]
 
 
-def test_one_namespace_cannot_fill_the_lane() -> None:
+async def test_one_namespace_cannot_fill_the_lane() -> None:
     gate = threading.Event()
 
-    async def main() -> None:
-        some = ThreadLane([*SIZES[:2], dataclasses.replace(SIZES[2], waiting=10, of_one=2)])
-        tasks = [asyncio.create_task(some.run("a", gate.wait, LONG))]
-        await begun(some)
-        tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
-        tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
+    some = ThreadLane([*SIZES[:2], dataclasses.replace(SIZES[2], waiting=10, of_one=2)])
+    tasks = [asyncio.create_task(some.run("a", gate.wait, LONG))]
+    await begun(some)
+    tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
+    tasks.append(asyncio.create_task(some.run("a", gate.wait, LONG)))
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(LaneFullError, match="too many long decisions wait"):
+            await some.run("a", gate.wait, LONG)
+        other = asyncio.create_task(some.run("b", gate.wait, LONG))
         await asyncio.sleep(0)
-        try:
-            with pytest.raises(LaneFullError, match="too many long decisions wait"):
-                await some.run("a", gate.wait, LONG)
-            other = asyncio.create_task(some.run("b", gate.wait, LONG))
-            await asyncio.sleep(0)
-        finally:
-            gate.set()
-        await asyncio.gather(other, *tasks)
-
-    asyncio.run(main())
+    finally:
+        gate.set()
+    await asyncio.gather(other, *tasks)
 
 
 def test_the_caller_is_answered_in_its_time() -> None:
@@ -144,25 +135,22 @@ def test_the_caller_is_answered_in_its_time() -> None:
     assert_below(asyncio.run(main()), 2)
 
 
-def test_work_after_the_time_out_of_its_caller_is_not_started() -> None:
+async def test_work_after_the_time_out_of_its_caller_is_not_started() -> None:
     gate, begun = threading.Event(), []
 
-    async def main() -> None:
-        some = ThreadLane()
-        first = asyncio.create_task(some.run("a", gate.wait, LONG))
-        await asyncio.sleep(0)
-        with caller_waits(0.05), pytest.raises(LaneTimeoutError):
-            await some.run("a", lambda: begun.append(1), LONG)
-        assert some.waiting == 0
-        gate.set()
-        await first
-        await some.run("a", lambda: None, LONG)
-
-    asyncio.run(main())
+    some = ThreadLane()
+    first = asyncio.create_task(some.run("a", gate.wait, LONG))
+    await asyncio.sleep(0)
+    with caller_waits(0.05), pytest.raises(LaneTimeoutError):
+        await some.run("a", lambda: begun.append(1), LONG)
+    assert some.waiting == 0
+    gate.set()
+    await first
+    await some.run("a", lambda: None, LONG)
     assert begun == []
 
 
-def test_work_whose_caller_has_left_ends() -> None:
+async def test_work_whose_caller_has_left_ends() -> None:
     ended = threading.Event()
 
     def endless() -> None:
@@ -171,16 +159,13 @@ def test_work_whose_caller_has_left_ends() -> None:
         finally:
             ended.set()
 
-    async def main() -> bool:
-        some = ThreadLane()
-        with caller_waits(0.1), pytest.raises(LaneTimeoutError):
-            await some.run("a", endless, LONG)
-        return await asyncio.to_thread(ended.wait, 60)
-
-    assert asyncio.run(main())
+    some = ThreadLane()
+    with caller_waits(0.1), pytest.raises(LaneTimeoutError):
+        await some.run("a", endless, LONG)
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
-def test_callers_with_equal_work_share_its_result() -> None:
+async def test_callers_with_equal_work_share_its_result() -> None:
     begun: list[str] = []
 
     def note(name: str) -> str:
@@ -188,25 +173,25 @@ def test_callers_with_equal_work_share_its_result() -> None:
         spin(0.05)
         return name
 
-    async def main() -> list[str]:
-        lane = ThreadLane()
-        keys = ("one", "one", "other", None, None)
-        return await asyncio.gather(*(lane.run("a", lambda key=key: note(str(key)), key=key) for key in keys))
-
-    assert asyncio.run(main()) == ["one", "one", "other", "None", "None"]
+    lane = ThreadLane()
+    keys = ("one", "one", "other", None, None)
+    assert await asyncio.gather(*(lane.run("a", lambda key=key: note(str(key)), key=key) for key in keys)) == [
+        "one",
+        "one",
+        "other",
+        "None",
+        "None",
+    ]
     assert sorted(begun) == ["None", "None", "one", "other"]
 
 
-def test_shared_work_continues_after_its_first_caller_leaves() -> None:
-    async def main() -> tuple[str, int]:
-        lane = ThreadLane()
-        first = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
-        second = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        return await second, lane.waiting
-
-    assert asyncio.run(main()) == ("lane", 0)
+async def test_shared_work_continues_after_its_first_caller_leaves() -> None:
+    lane = ThreadLane()
+    first = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
+    second = asyncio.create_task(lane.run("a", lambda: spin(0.1), key="one"))
+    await asyncio.sleep(0.02)
+    first.cancel()
+    assert (await second, lane.waiting) == ("lane", 0)
 
 
 def test_an_exception_reaches_all_callers_of_shared_work_and_is_not_kept() -> None:
@@ -224,153 +209,129 @@ def test_an_exception_reaches_all_callers_of_shared_work_and_is_not_kept() -> No
     assert after == "lane"
 
 
-def test_a_passed_deadline_is_an_immediate_error() -> None:
-    async def main() -> None:
-        with (
-            caller_waits(0),
-            pytest.raises(LaneTimeoutError, match="has waited longer than the time-out of its caller"),
-        ):
-            await ThreadLane().run("a", lambda: None)
-
-    asyncio.run(main())
+async def test_a_passed_deadline_is_an_immediate_error() -> None:
+    with (
+        caller_waits(0),
+        pytest.raises(LaneTimeoutError, match="has waited longer than the time-out of its caller"),
+    ):
+        await ThreadLane().run("a", lambda: None)
 
 
-def test_a_closed_lane_ends_its_thread() -> None:
-    async def main() -> list[threading.Thread]:
-        some = ThreadLane()
-        await some.run("a", lambda: None)
-        some.close()
-        return some._threads
-
-    threads = asyncio.run(main())
+async def test_a_closed_lane_ends_its_thread() -> None:
+    some = ThreadLane()
+    await some.run("a", lambda: None)
+    some.close()
+    threads = some._threads
     assert threads
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
 
 
-def test_a_small_decision_does_not_wait_for_any_number_of_longer_ones() -> None:
+async def test_a_small_decision_does_not_wait_for_any_number_of_longer_ones() -> None:
     """Each long one is of a namespace that was never seen."""
     gate = threading.Event()
 
-    async def main() -> None:
-        some = ThreadLane()
-        tasks = [
-            asyncio.create_task(some.run(f"{seconds}-{at}", gate.wait, seconds))
-            for seconds in (MEDIUM, LONG)
-            for at in range(10)
-        ]
-        await asyncio.sleep(0.1)
-        for at in range(5):
-            assert await asyncio.wait_for(some.run(f"b{at}", lambda: "b"), 60) == "b"
-        gate.set()
-        await asyncio.gather(*tasks)
-        some.close()
-
-    asyncio.run(main())
+    some = ThreadLane()
+    tasks = [
+        asyncio.create_task(some.run(f"{seconds}-{at}", gate.wait, seconds))
+        for seconds in (MEDIUM, LONG)
+        for at in range(10)
+    ]
+    await asyncio.sleep(0.1)
+    for at in range(5):
+        assert await asyncio.wait_for(some.run(f"b{at}", lambda: "b"), 60) == "b"
+    gate.set()
+    await asyncio.gather(*tasks)
+    some.close()
 
 
-def test_a_decision_that_takes_longer_than_estimated_moves_on() -> None:
+async def test_a_decision_that_takes_longer_than_estimated_moves_on() -> None:
     """It begins again in the thread of its true class, and those behind it do not wait for its end."""
     begun: list[int] = []
 
-    async def main() -> list[str]:
-        some, order = ThreadLane(), []
+    some, order = ThreadLane(), []
 
-        async def one(name: str, seconds: float) -> None:
-            await some.run(name, lambda: (begun.append(threading.get_ident()), work(seconds)), 0.001)
-            order.append(name)
+    async def one(name: str, seconds: float) -> None:
+        await some.run(name, lambda: (begun.append(threading.get_ident()), work(seconds)), 0.001)
+        order.append(name)
 
-        with caller_waits(600):
-            await asyncio.gather(one("underestimated", 0.3), *(one(f"small-{at}", 0.001) for at in range(5)))
-        some.close()
-        return order
-
-    assert asyncio.run(main())[-1] == "underestimated"
+    with caller_waits(600):
+        await asyncio.gather(one("underestimated", 0.3), *(one(f"small-{at}", 0.001) for at in range(5)))
+    some.close()
+    assert order[-1] == "underestimated"
     assert len(begun) >= 5 + 3
 
 
-def test_long_work_yields_to_short_work_and_completes() -> None:
+async def test_long_work_yields_to_short_work_and_completes() -> None:
     """The share of the long decision is a tenth while a short one runs that does not end, and it completes."""
     gate = threading.Event()
 
-    async def main() -> float:
-        some = ThreadLane()
-        with caller_waits(600):
-            short = asyncio.create_task(some.run("short", gate.wait))
-            await begun(some)
-            started = time.monotonic()
-            await some.run("long", lambda: work(0.05), LONG)
-            seconds = time.monotonic() - started
-            assert not short.done()
-            gate.set()
-            await short
-        some.close()
-        return seconds
-
     # It pauses after every slice of its work. A busy machine makes that longer, never shorter.
-    assert asyncio.run(main()) > 0.05 / SLICE * PAUSE * 0.8
+    some = ThreadLane()
+    with caller_waits(600):
+        short = asyncio.create_task(some.run("short", gate.wait))
+        await begun(some)
+        started = time.monotonic()
+        await some.run("long", lambda: work(0.05), LONG)
+        seconds = time.monotonic() - started
+        assert not short.done()
+        gate.set()
+        await short
+    some.close()
+    assert seconds > 0.05 / SLICE * PAUSE * 0.8
 
 
-def test_a_full_class_refuses_the_larger_decision_of_one_client_first() -> None:
+async def test_a_full_class_refuses_the_larger_decision_of_one_client_first() -> None:
     gate = threading.Event()
 
-    async def main() -> None:
-        some = ThreadLane([dataclasses.replace(each, waiting=2) for each in SIZES])
-        tasks = [asyncio.create_task(some.run("x", gate.wait, LONG))]
-        await begun(some)
-        tasks += [asyncio.create_task(some.run(f"{at}", gate.wait, at * LONG)) for at in (2, 9)]
-        await until(lambda: some.waiting == 2)
-        tasks.append(asyncio.create_task(some.run("smaller", gate.wait, LONG)))
-        with pytest.raises(LaneFullError):
-            await tasks[2]
-        with pytest.raises(LaneFullError):
-            await some.run("larger", gate.wait, 9 * LONG)
-        gate.set()
-        await asyncio.gather(tasks[0], tasks[1], tasks[3])
-        some.close()
-
-    asyncio.run(main())
+    some = ThreadLane([dataclasses.replace(each, waiting=2) for each in SIZES])
+    tasks = [asyncio.create_task(some.run("x", gate.wait, LONG))]
+    await begun(some)
+    tasks += [asyncio.create_task(some.run(f"{at}", gate.wait, at * LONG)) for at in (2, 9)]
+    await until(lambda: some.waiting == 2)
+    tasks.append(asyncio.create_task(some.run("smaller", gate.wait, LONG)))
+    with pytest.raises(LaneFullError):
+        await tasks[2]
+    with pytest.raises(LaneFullError):
+        await some.run("larger", gate.wait, 9 * LONG)
+    gate.set()
+    await asyncio.gather(tasks[0], tasks[1], tasks[3])
+    some.close()
 
 
-def test_a_client_with_many_decisions_makes_room_for_another_client() -> None:
+async def test_a_client_with_many_decisions_makes_room_for_another_client() -> None:
     gate = threading.Event()
 
     async def one(some: ThreadLane, client: str, at: int) -> None:
         lane.answer_within(10.0, client=client)
         await some.run(f"{at}", gate.wait, LONG)
 
-    async def main() -> None:
-        some = ThreadLane([dataclasses.replace(each, waiting=4) for each in SIZES])
-        tasks = [asyncio.create_task(one(some, "10.0.0.1", 0))]
-        await begun(some)
-        tasks += [asyncio.create_task(one(some, "10.0.0.1", at)) for at in range(1, 6)]
-        await until(lambda: sum(task.done() for task in tasks) == 1)
-        other = asyncio.create_task(one(some, "10.0.0.2", 7))
-        await until(lambda: sum(task.done() for task in tasks) == 2)
-        gate.set()
-        await other
-        refused = [each for each in await asyncio.gather(*tasks, return_exceptions=True) if each is not None]
-        assert [type(each) for each in refused] == [LaneFullError] * 2
-        some.close()
-
-    asyncio.run(main())
+    some = ThreadLane([dataclasses.replace(each, waiting=4) for each in SIZES])
+    tasks = [asyncio.create_task(one(some, "10.0.0.1", 0))]
+    await begun(some)
+    tasks += [asyncio.create_task(one(some, "10.0.0.1", at)) for at in range(1, 6)]
+    await until(lambda: sum(task.done() for task in tasks) == 1)
+    other = asyncio.create_task(one(some, "10.0.0.2", 7))
+    await until(lambda: sum(task.done() for task in tasks) == 2)
+    gate.set()
+    await other
+    refused = [each for each in await asyncio.gather(*tasks, return_exceptions=True) if each is not None]
+    assert [type(each) for each in refused] == [LaneFullError] * 2
+    some.close()
 
 
-def test_an_exception_handler_in_a_decision_does_not_stop_its_time_out() -> None:
+async def test_an_exception_handler_in_a_decision_does_not_stop_its_time_out() -> None:
     def stubborn() -> str:
         with contextlib.suppress(Exception):
             work(60)
         return "stubborn"
 
-    async def main() -> None:
-        some = ThreadLane()
-        with caller_waits(0.2), pytest.raises(LaneTimeoutError):
-            await some.run("a", stubborn, LONG)
-        assert await asyncio.wait_for(some.run("b", lambda: "b", LONG), 60) == "b"
-        some.close()
-
-    asyncio.run(main())
+    some = ThreadLane()
+    with caller_waits(0.2), pytest.raises(LaneTimeoutError):
+        await some.run("a", stubborn, LONG)
+    assert await asyncio.wait_for(some.run("b", lambda: "b", LONG), 60) == "b"
+    some.close()
 
 
 def test_the_default_time_out_is_that_of_the_api_server() -> None:
@@ -384,12 +345,9 @@ def test_part_of_the_time_is_kept_for_the_answer(told: float, left: float) -> No
     assert lane.usable(told) == pytest.approx(left)
 
 
-def test_time_that_a_review_has_waited_counts() -> None:
-    async def main() -> float:
-        lane.answer_within(10.0, 4.0)
-        return lane.seconds_left()
-
-    assert 0 < asyncio.run(main()) <= 3.0
+async def test_time_that_a_review_has_waited_counts() -> None:
+    lane.answer_within(10.0, 4.0)
+    assert 0 < lane.seconds_left() <= 3.0
 
 
 def test_work_that_cannot_be_done_in_time_is_refused_at_once() -> None:
@@ -417,20 +375,17 @@ def test_work_that_cannot_be_done_in_time_is_refused_at_once() -> None:
     assert_below(asyncio.run(main()), 0.2)
 
 
-def test_abandoned_work_does_not_count_as_waiting() -> None:
-    async def main() -> None:
-        some = ThreadLane()
-        for _ in range(8):
-            await some.run("a", lambda: spin(0.2), LONG)
-        first = asyncio.create_task(some.run("a", lambda: spin(0.5), LONG))
-        await asyncio.sleep(0.05)
-        given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2), LONG)) for _ in range(6)]
-        await asyncio.sleep(0)
-        for task in given_up:
-            task.cancel()
-        await asyncio.gather(*given_up, return_exceptions=True)
-        with caller_waits(1.5):
-            await some.run("a", lambda: None, LONG)
-        await first
-
-    asyncio.run(main())
+async def test_abandoned_work_does_not_count_as_waiting() -> None:
+    some = ThreadLane()
+    for _ in range(8):
+        await some.run("a", lambda: spin(0.2), LONG)
+    first = asyncio.create_task(some.run("a", lambda: spin(0.5), LONG))
+    await asyncio.sleep(0.05)
+    given_up = [asyncio.create_task(some.run("a", lambda: spin(0.2), LONG)) for _ in range(6)]
+    await asyncio.sleep(0)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    with caller_waits(1.5):
+        await some.run("a", lambda: None, LONG)
+    await first

@@ -28,8 +28,6 @@ from webhook.server.certificates import POD_NAME, POD_UID, Certificates, keeping
 from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import LiveCertificate
 
-pytestmark = pytest.mark.anyio
-
 MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "manifests"
 NAMESPACE, SECRET = "neuron-dra", "neuron-dra-tls"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"

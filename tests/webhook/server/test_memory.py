@@ -87,7 +87,6 @@ def test_small_reviews_reuse_their_memory(tmp_path: Path, size: int) -> None:
     assert faults / reviews < 1, "a block from mmap has a page fault for each page that is written"
 
 
-@pytest.mark.anyio
 async def test_trims_repeat_until_the_context_ends() -> None:
     done = asyncio.Event()
     count = 0
@@ -106,7 +105,6 @@ async def test_trims_repeat_until_the_context_ends() -> None:
     assert count == after
 
 
-@pytest.mark.anyio
 async def test_the_webhook_runs_without_malloc_trim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_function", lambda _: None)
     assert not memory.give_back_large_blocks()

@@ -141,71 +141,46 @@ def test_variables_that_kubernetes_sets_for_services_are_no_settings(value: str)
     assert load({}, {"NEURON_DRA_PORT": value, "NEURON_DRA_SERVICE_PORT": "443"}).port == 9443
 
 
+REFUSED: dict[str, Any] = {
+    "--port is 'http', and must be a whole number from 0 to 65535.": ({"port": "http"}, {}),
+    "NEURON_DRA_PORT is '65536', and must be a whole number": ({}, {"NEURON_DRA_PORT": "65536"}),
+    "--mode is 'shaddow', and must be one of convert, convert-if-enriched, shadow, off. Did you mean 'shadow'?": (
+        {"mode": "shaddow"},
+        {},
+    ),
+    "--tls-min-version is '1.1', and must be one of 1.2, 1.3.": ({"tls_min_version": "1.1"}, {}),
+    "NEURON_DRA_STANDALONE is 'maybe', and must be true or false.": ({}, {"NEURON_DRA_STANDALONE": "maybe"}),
+    "--body-timeout is '0', and must be a number above 0 to 3600.": ({"body_timeout": "0"}, {}),
+    "--drain-delay is 'nan', and must be a number from 0 to 3600.": ({"drain_delay": "nan"}, {}),
+    "--device-class is 'Neuron', and must be a DNS subdomain.": ({"device_class": "Neuron"}, {}),
+    "--exclude-namespace is 'ok', 'kube_system', and must be names of namespaces.": (
+        {"exclude_namespace": ("ok", "kube_system")},
+        {},
+    ),
+    "--policies is '', and must be a path.": ({"policies": ""}, {}),
+    f"--log-level is '{'x' * 99}…, and must be one of": ({"log_level": "x" * 200}, {}),
+    "--standalone and NEURON_DRA_KUBECONFIG exclude each other: standalone means without a cluster.": (
+        {"standalone": True},
+        {"NEURON_DRA_KUBECONFIG": "/a"},
+    ),
+    "--standalone and --tls-secret exclude each other: the Secret is in a cluster.": (
+        {"standalone": True, "tls_secret": "s"},
+        {},
+    ),
+    "--standalone and --follow-policies exclude each other: the ValidatingWebhookConfiguration is in a": (
+        {"standalone": True, "follow_policies": True},
+        {},
+    ),
+    "--ca-settle is '1.5s', and must be a whole number with its unit, such as 90d, 12h, 5m or 30s.": (
+        {"ca_settle": "1.5s"},
+        {},
+    ),
+    "--namespace is 'A', and must be the name of a namespace.": ({"namespace": "A"}, {}),
+}
+
+
 @pytest.mark.parametrize(
-    ("flags", "environment", "message"),
-    [
-        pytest.param({"port": "http"}, {}, "--port is 'http', and must be a whole number from 0 to 65535.", id="flag"),
-        pytest.param(
-            {}, {"NEURON_DRA_PORT": "65536"}, "NEURON_DRA_PORT is '65536', and must be a whole number", id="variable"
-        ),
-        pytest.param(
-            {"mode": "shaddow"},
-            {},
-            "--mode is 'shaddow', and must be one of convert, convert-if-enriched, shadow, off. Did you mean 'shadow'?",
-            id="choice",
-        ),
-        pytest.param(
-            {"tls_min_version": "1.1"}, {}, "--tls-min-version is '1.1', and must be one of 1.2, 1.3.", id="literal"
-        ),
-        pytest.param(
-            {},
-            {"NEURON_DRA_STANDALONE": "maybe"},
-            "NEURON_DRA_STANDALONE is 'maybe', and must be true or false.",
-            id="switch",
-        ),
-        pytest.param(
-            {"body_timeout": "0"}, {}, "--body-timeout is '0', and must be a number above 0 to 3600.", id="above-zero"
-        ),
-        pytest.param(
-            {"drain_delay": "nan"}, {}, "--drain-delay is 'nan', and must be a number from 0 to 3600.", id="nan"
-        ),
-        pytest.param(
-            {"device_class": "Neuron"}, {}, "--device-class is 'Neuron', and must be a DNS subdomain.", id="subdomain"
-        ),
-        pytest.param(
-            {"exclude_namespace": ("ok", "kube_system")},
-            {},
-            "--exclude-namespace is 'ok', 'kube_system', and must be names of namespaces.",
-            id="one-of-several",
-        ),
-        pytest.param({"policies": ""}, {}, "--policies is '', and must be a path.", id="empty-path"),
-        pytest.param({"log_level": "x" * 200}, {}, f"--log-level is '{'x' * 99}…, and must be one of", id="long"),
-        pytest.param(
-            {"standalone": True},
-            {"NEURON_DRA_KUBECONFIG": "/a"},
-            "--standalone and NEURON_DRA_KUBECONFIG exclude each other: standalone means without a cluster.",
-            id="contradiction",
-        ),
-        pytest.param(
-            {"standalone": True, "tls_secret": "s"},
-            {},
-            "--standalone and --tls-secret exclude each other: the Secret is in a cluster.",
-            id="secret-without-a-cluster",
-        ),
-        pytest.param(
-            {"standalone": True, "follow_policies": True},
-            {},
-            "--standalone and --follow-policies exclude each other: the ValidatingWebhookConfiguration is in a",
-            id="following-without-a-cluster",
-        ),
-        pytest.param(
-            {"ca_settle": "1.5s"},
-            {},
-            "--ca-settle is '1.5s', and must be a whole number with its unit, such as 90d, 12h, 5m or 30s.",
-            id="duration",
-        ),
-        pytest.param({"namespace": "A"}, {}, "--namespace is 'A', and must be the name of a namespace.", id="own"),
-    ],
+    ("message", "flags", "environment"), [(message, *row) for message, row in REFUSED.items()], ids=REFUSED
 )
 def test_values_that_are_not_allowed_are_refused(
     flags: Mapping[str, Any], environment: Mapping[str, str], message: str
@@ -221,29 +196,25 @@ def test_all_invalid_settings_are_reported_together() -> None:
     assert all(place in str(error.value) for place in ("--port", "--mode", "NEURON_DRA_DRAIN_TIMEOUT"))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            "tlsdir: /x\nmetricPort: 1\n",
-            "has faults: unknown field 'tlsdir'. Did you mean 'tlsDir'?; unknown field 'metricPort'. Did you mean",
-            id="unknown-fields",
-        ),
-        pytest.param("config: other.yaml\n", "unknown field 'config'.", id="no-nesting"),
-        pytest.param("port: [1]\n", "'port' in {path} is [1], and must be a whole number from 0 to 65535.", id="value"),
-        pytest.param("port: true\n", "'port' in {path} is 'true', and must be a whole number", id="bool-is-no-port"),
-        pytest.param("host:\n", "'host' in {path} is null, and must be text.", id="null"),
-        pytest.param("- port\n", "The config file {path} holds a list, not fields with values.", id="list"),
-        pytest.param("port\n", "The config file {path} holds one value, not fields with values.", id="scalar"),
-        pytest.param("a: b: c\n", "The config file {path} is not YAML: line 1: mapping values are not", id="not-yaml"),
-        pytest.param(
-            "port: 1\nport: 2\n", "The config file {path} is not YAML: line 2: found duplicate key", id="twice"
-        ),
-        pytest.param("port: 1\n---\nport: 2\n", "{path} has 2 YAML documents, and must have one.", id="documents"),
-        pytest.param("port: off\n", "'port' in {path} is 'off', and must be a whole number", id="off-is-a-text"),
-        pytest.param("host: \x07\n", "The config file {path} is not YAML:", id="control-character"),
-    ],
-)
+FAULTS: dict[str, str] = {
+    "tlsdir: /x\nmetricPort: 1\n": (
+        "has faults: unknown field 'tlsdir'. Did you mean 'tlsDir'?; unknown field 'metricPort'. Did you mean"
+    ),
+    "config: other.yaml\n": "unknown field 'config'.",
+    "port: [1]\n": "'port' in {path} is [1], and must be a whole number from 0 to 65535.",
+    "port: true\n": "'port' in {path} is 'true', and must be a whole number",
+    "host:\n": "'host' in {path} is null, and must be text.",
+    "- port\n": "The config file {path} holds a list, not fields with values.",
+    "port\n": "The config file {path} holds one value, not fields with values.",
+    "a: b: c\n": "The config file {path} is not YAML: line 1: mapping values are not",
+    "port: 1\nport: 2\n": "The config file {path} is not YAML: line 2: found duplicate key",
+    "port: 1\n---\nport: 2\n": "{path} has 2 YAML documents, and must have one.",
+    "port: off\n": "'port' in {path} is 'off', and must be a whole number",
+    "host: \x07\n": "The config file {path} is not YAML:",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FAULTS.items(), ids=FAULTS)
 def test_config_files_with_faults_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(SettingsError) as error:

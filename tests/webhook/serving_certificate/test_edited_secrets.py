@@ -28,8 +28,6 @@ from webhook.server.certificates import Certificates, rules
 
 __all__ = ["pod"]
 
-pytestmark = pytest.mark.anyio
-
 Data = dict[str, bytes]
 
 

@@ -20,8 +20,6 @@ from webhook.server.certificates import Certificates, keeping
 from webhook.server.settings import WebhookSettings
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
-pytestmark = pytest.mark.anyio
-
 NOW = dt.datetime.now(dt.UTC)
 
 
