@@ -38,14 +38,10 @@ from kubeletplugin.kubelet import (
 )
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
-    ALL_WELL,
     CHECKS_WELL,
     LEFT,
-    NO_PLUGIN,
-    OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
-    REGISTERED_AGAIN,
     HoldReporter,
     Said,
     StateReporter,
@@ -154,22 +150,12 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             (
                 own,
                 lasting(lambda: device_plugin(own.state, settings.device_plugin_guard)),
-                Said(LEFT, NO_PLUGIN),
+                LEFT,
                 metrics.device_plugin,
             ),
-            (
-                publisher.other,
-                functools.partial(other_driver, publisher.other),
-                Said(OTHER_LEFT, OTHER_GONE),
-                metrics.other_driver,
-            ),
-            (
-                gate,
-                functools.partial(lost_registration, gate),
-                Said(REGISTERED, REGISTERED_AGAIN),
-                None,
-            ),
-            (checks, functools.partial(node_checks, checks), Said(CHECKS_WELL, ALL_WELL), None),
+            (publisher.other, functools.partial(other_driver, publisher.other), OTHER_LEFT, metrics.other_driver),
+            (gate, functools.partial(lost_registration, gate), REGISTERED, None),
+            (checks, functools.partial(node_checks, checks), CHECKS_WELL, None),
         )
         for source, say, ended, gauge in states:
             parts.append(StateReporter(source, say, ended, own, gauge=gauge, clock=clock, metrics=metrics))
