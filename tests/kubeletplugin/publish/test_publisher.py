@@ -106,6 +106,8 @@ async def test_slices_are_published_once_and_not_written_again(node: Node, api: 
     async with publishing(node, api, clock) as at:
         await at.until(lambda: bool(api.stored))
         await at.settled()
+        series = {sample.name for metric in at.metrics.registry.collect() for sample in metric.samples}
+        assert "neuron_dra_plugin_ultraserver_publish" not in series
         assert at.writes() == [f"create {FIRST}"]
         assert at.metric("slices_published") == 1
         assert at.metric("slice_writes_total", operation="create") == 1
