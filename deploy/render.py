@@ -139,9 +139,26 @@ def followed() -> str:
     return json.dumps({"resources": FOLLOWED, "subresources": SUBRESOURCES}, indent=2) + "\n"
 
 
+_VALUES: Final = {
+    **dict.fromkeys(("NUMBER", "BYTES", "PORT"), "[0-9]+"),
+    "SECONDS": "[0-9]+([.][0-9]+)?",
+    "DURATION": "[1-9][0-9]*[smhd]",
+}
+"""What the values of flags look like, by their placeholder in `--help`. Others can be any text."""
+
+
 def flags(command: click.Command) -> list[str]:
-    """The long flags of a command."""
-    return [flag for each in command.params for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")]
+    """The long flags of a command, without dashes, as regular expressions with their values."""
+    found = []
+    for each in command.params:
+        value = ""
+        if isinstance(each, click.Option) and not each.is_flag:
+            choices = each.metavar if each.metavar and each.metavar.startswith("[") else ""
+            values = choices.strip("[]").replace(".", "[.]")
+            value = f"=({values})$" if values else f"={_VALUES[each.metavar]}$" if each.metavar in _VALUES else "="
+        names = (flag for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--"))
+        found += [flag.removeprefix("--") + (value or "$") for flag in names]
+    return found
 
 
 def schema() -> str:
@@ -154,11 +171,8 @@ def schema() -> str:
         "audit": flags(report),
     }
     for part, known in known_flags.items():
-        listed = "|".join(sorted(each.removeprefix("--") for each in known))
-        whole["properties"][part]["properties"]["extraArgs"]["items"] = {
-            "type": "string",
-            "pattern": f"^--({listed})(=|$)",
-        }
+        allowed = {"type": "string", "pattern": f"^--({'|'.join(sorted(known))})"}
+        whole["properties"][part]["properties"]["extraArgs"]["items"] = allowed
     known = Catalogue()
     names = [entry.name for entry in known]
     limited = whole["then"]["properties"]

@@ -26,13 +26,13 @@ from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserve
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.kubelet import (
     Prober,
-    Registration,
     SocketError,
     SocketKeeper,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    registration,
     remove_stale_sockets,
     socket_paths,
 )
@@ -60,7 +60,7 @@ from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
 from kubeletplugin.prepare.decide import NodeView
-from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import NodeUsage, PodResources
@@ -121,8 +121,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         processes = Processes(settings.proc_root, settings.dev_root, Folder(settings.state / FOLDER))
         usage = NodeUsage(PodResources(settings.pod_resources_socket), processes)
         stack.callback(usage.close)
-        node = NodeClaims(preparer, api, view, settings.node_name, usage)
-        driver = Driver(node, clock=clock, metrics=metrics)
+        driver = Driver(preparer, api, view, settings.node_name, usage, clock=clock, metrics=metrics)
         stack.callback(driver.close)
         await driver.count()
         # Until the first sweep: it finds the devices that claims hold whose objects are gone.
@@ -184,7 +183,6 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
 
         metrics.clock_skew.set_function(api.skew)
         metrics.registered.set_function(lambda: float(bool(gate.registered)))
-        registration = Registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         if settings.metrics_port:
             listener = listening.listen(_host(settings), settings.metrics_port, "--bind-address", "--metrics-port")
             stack.enter_context(serving_metrics(metrics.registry, listener))
@@ -192,7 +190,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         plugin = UnixServer(paths.plugin, handlers(driver, monitor, settings.node_name, clock))
         await stack.enter_async_context(_serving(plugin))
         stack.push_async_callback(_outlast_registration, gate, clock)
-        registering = UnixServer(paths.registration, [registration.handler()])
+        service = registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
+        registering = UnixServer(paths.registration, [service])
         await stack.enter_async_context(_serving(registering))
         parts.append(SocketKeeper(plugin, registering, gate, clock))
         if settings.health_port:

@@ -105,9 +105,9 @@ class DeviceInfo:
         }
         used: tuple[UsedDevice, ...] = ()
         try:
-            claims = (await self._driver.in_state(self._driver.node.preparer.checkpoint)).claims.values()
+            claims = (await self._driver.checkpoint()).claims.values()
             with contextlib.suppress(NoKubeletError):
-                used = await self._driver.node.usage.listed() if claims else ()
+                used = await self._driver.usage.listed() if claims else ()
         except (OSError, TimeoutError, UsageUnknownError) as error:
             self._metrics.failed("device-info")
             _log.warning("what uses the devices cannot be read", extra={"error": str(error)})

@@ -85,6 +85,15 @@ def durable_write(files: DiskFiles, path: Path, data: bytes) -> None:
     files.sync_directory(path.parent)
 
 
+def durable_update(files: DiskFiles, path: Path, data: bytes) -> bool:
+    """As `durable_write`, unless the file has this content already; returns whether it was written."""
+    if files.identity(path) is not None and files.read(path) == data:
+        return False
+    files.make_directory(path.parent)
+    durable_write(files, path, data)
+    return True
+
+
 def durable_remove(files: DiskFiles, path: Path) -> None:
     """Remove a file and sync its directory. Raises OSError."""
     files.remove(path)

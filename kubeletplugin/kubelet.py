@@ -346,35 +346,25 @@ class SocketKeeper:
             _log.warning("socket made again", extra={"path": str(server.path)})
 
 
-class Registration:
-    """The registration service."""
+def registration(endpoint: Path, answered: Callable[[bool], None]) -> grpc.GenericRpcHandler:
+    """The registration service. `answered` gets the kubelet's answer: whether it accepts the plugin."""
+    pb = registration_v1_pb2
 
-    def __init__(self, endpoint: Path, answered: Callable[[bool], None]) -> None:
-        """`answered` gets the kubelet's answer: whether it accepts the plugin."""
-        self._endpoint = endpoint
-        self._answered = answered
+    async def get_info(_request: object, _context: object) -> object:
+        return pb.PluginInfo(type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(endpoint), supported_versions=SERVICES)
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """The gRPC service."""
-        pb = registration_v1_pb2
+    async def notify(request: Any, _context: object) -> object:
+        if request.plugin_registered:
+            _log.info("registered with the kubelet", extra={"endpoint": str(endpoint)})
+        else:
+            _log.error("the kubelet refused the registration", extra={"error": request.error})
+        answered(request.plugin_registered)
+        return pb.RegistrationStatusResponse()
 
-        async def get_info(_request: object, _context: object) -> object:
-            return pb.PluginInfo(
-                type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
-            )
-
-        async def notify(request: Any, _context: object) -> object:
-            if request.plugin_registered:
-                _log.info("registered with the kubelet", extra={"endpoint": str(self._endpoint)})
-            else:
-                _log.error("the kubelet refused the registration", extra={"error": request.error})
-            self._answered(request.plugin_registered)
-            return pb.RegistrationStatusResponse()
-
-        return unary(
-            _SERVICE,
-            {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
-        )
+    return unary(
+        _SERVICE,
+        {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
+    )
 
 
 class Prober:

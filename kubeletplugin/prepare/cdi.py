@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
+from kubeletplugin.files import DiskFiles, durable_remove, durable_update, is_leftover
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import MetadataFiles
 from neuron import names
@@ -168,12 +168,7 @@ class SpecFiles:
             # The runtime refuses a container whose mount has no source.
             self._metadata.ensure(claim)
             whole = spec(claim, self._boot_id, self._dev_root, self._metadata.mount)
-        content = msgspec.json.format(msgspec.json.encode(whole), indent=1)
-        if self._files.identity(path) is not None and self._files.read(path) == content:
-            return False
-        self._files.make_directory(self._directory)
-        durable_write(self._files, path, content)
-        return True
+        return durable_update(self._files, path, msgspec.json.format(msgspec.json.encode(whole), indent=1))
 
     def remove(self, uid: str) -> None:
         """Remove the claim's spec if there is one."""

@@ -63,8 +63,6 @@ class ClaimStatusWriter:
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
         self._driver = driver
-        self._node = driver.node
-        self._store = driver.node.objects
         self._monitor = monitor
         self._clock = clock
         self._metrics = metrics
@@ -121,7 +119,7 @@ class ClaimStatusWriter:
         # Before the checkpoint is read: these are in it, or unprepared.
         written, released_before = set(self._objects), set(self._released)
         try:
-            checkpoint = await self._driver.in_state(self._node.preparer.checkpoint)
+            checkpoint = await self._driver.checkpoint()
         except (OSError, TimeoutError) as error:
             self._failed(f"prepared claims cannot be read: {error}")
             return False
@@ -170,7 +168,7 @@ class ClaimStatusWriter:
         wanted = self._entries(claim, known)
         if wanted == known.stored:
             return
-        answer = await self._store.apply_devices(claim.namespace, claim.name, claim.uid, wanted)
+        answer = await self._driver.objects.apply_devices(claim.namespace, claim.name, claim.uid, wanted)
         if answer is None:
             self._known.pop(claim.uid, None)
             return
@@ -189,10 +187,10 @@ class ClaimStatusWriter:
         The instances of all nodes are one field manager. So the entries are removed only while the claim is allocated
         to this node: with another allocation the API server has removed them, and the present ones are another node's.
         """
-        found = _of_uid(await self._store.claim(released.namespace, released.name), released.uid)
-        if found is not None and any(each.pool == self._node.pool for each in found.ours):
+        found = _of_uid(await self._driver.objects.claim(released.namespace, released.name), released.uid)
+        if found is not None and any(each.pool == self._driver.pool for each in found.ours):
             version = found.metadata.resource_version
-            cleared = await self._store.apply_devices(
+            cleared = await self._driver.objects.apply_devices(
                 released.namespace, released.name, released.uid, (), resource_version=version
             )
             if cleared is None:
@@ -201,14 +199,14 @@ class ClaimStatusWriter:
 
     async def _read(self, claim: PreparedClaim) -> _Known | None:
         """What a claim has; None if it is gone, or allocated to other devices by now."""
-        body = self._objects.pop(claim.uid, None) or await self._store.claim(claim.namespace, claim.name)
+        body = self._objects.pop(claim.uid, None) or await self._driver.objects.claim(claim.namespace, claim.name)
         found = _of_uid(body, claim.uid)
         if body is None or found is None:
             return None
         owner = found.metadata.controller
         if owner is not None and owner.kind == "Pod":
             self._of_pods.add(claim.uid)
-        ours = [each for each in found.ours if each.pool == self._node.pool]
+        ours = [each for each in found.ours if each.pool == self._driver.pool]
         if [(each.request, each.device) for each in ours] != [
             (device.request, device.device) for device in claim.devices
         ]:
@@ -219,7 +217,7 @@ class ClaimStatusWriter:
         return _Known(claim.allocation, keys, tuple(dict(each) for each in sorted(stored, key=_key)))
 
     def _is_ours(self, entry: Mapping[str, object]) -> bool:
-        return entry.get("driver") == names.DRIVER and entry.get("pool") == self._node.pool
+        return entry.get("driver") == names.DRIVER and entry.get("pool") == self._driver.pool
 
     def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
         before = {_key(entry): entry for entry in known.stored}
@@ -227,10 +225,10 @@ class ClaimStatusWriter:
         made: dict[_Key, JsonObject] = {}
         # With admin access, two requests of a claim can have the same device; entries are unique.
         for key, device in zip(known.keys, claim.devices, strict=True):
-            entry: JsonObject = {"driver": names.DRIVER, "pool": self._node.pool, "device": key[0]}
+            entry: JsonObject = {"driver": names.DRIVER, "pool": self._driver.pool, "device": key[0]}
             if key[1]:
                 entry["shareID"] = key[1]
-            wanted = conditions(device.device, self._node.pool, self._monitor.snapshot)
+            wanted = conditions(device.device, self._driver.pool, self._monitor.snapshot)
             entry["conditions"] = with_times(wanted, (before.get(key) or {}).get("conditions") or (), now)
             entry["data"] = data(device, claim.environment.get(device.parent_request, {}), self._monitor.snapshot)
             made.setdefault(key, entry)

@@ -21,7 +21,7 @@ import msgspec
 from kubeletplugin.discover.devices import physical_cores
 from kubeletplugin.discover.processes import ClaimFile, read_name
 from kubeletplugin.discover.sysfs import Membership, NodeHardware, UltraServer
-from kubeletplugin.files import DiskFiles, durable_remove, durable_write, is_leftover
+from kubeletplugin.files import DiskFiles, durable_remove, durable_update, is_leftover
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from neuron import names
@@ -159,10 +159,7 @@ class MetadataFiles:
         for request in dict.fromkeys(device.parent_request for device in claim.devices):
             path, document = self.path(claim, request), _document(claim, request)
             content = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
-            if self._files.identity(path) is not None and self._files.read(path) == content:
-                continue
-            self._files.make_directory(self._directory)
-            durable_write(self._files, path, content)
+            durable_update(self._files, path, content)
 
     def remove(self, uid: str) -> None:
         """Remove the claim's files. Containers that still run keep their mounts, which show the names."""
@@ -181,11 +178,14 @@ class MetadataFiles:
                 durable_remove(self._files, self._directory / name)
 
 
-def _document(claim: PreparedClaim, request: str) -> dict[str, Any]:
+def _document(claim: PreparedClaim, request: str) -> JsonObject:
     """The metadata of a request; of a claim that was restored without it, only its name."""
-    about = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 0}
-    bare = {"kind": KIND, "apiVersion": API_VERSION, "metadata": about, "requests": []}
-    return claim.metadata.get(request) or bare
+    return claim.metadata.get(request) or _about(claim, 0) | {"requests": []}
+
+
+def _about(claim: AllocatedClaim | PreparedClaim, generation: int) -> JsonObject:
+    metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": generation}
+    return {"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata}
 
 
 def documents(
@@ -204,18 +204,13 @@ def documents(
         published: returns the attributes of a device in the ResourceSlice.
         generation: of the files; more than that of the files that they replace.
     """
-    about = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": generation}
     found: dict[str, JsonObject] = {}
     for device in devices:
         parent = device.parent_request
         if parent not in found:
-            found[parent] = {
-                "kind": KIND,
-                "apiVersion": API_VERSION,
-                "metadata": about,
-                **({"podClaimName": claim.pod_claim} if claim.pod_claim else {}),
-                "requests": [{"name": device.request, "devices": []}],
-            }
+            found[parent] = _about(claim, generation) | {"requests": [{"name": device.request, "devices": []}]}
+            if claim.pod_claim:
+                found[parent]["podClaimName"] = claim.pod_claim
         attributes = (
             published(device.device)
             | _places(device, hardware)

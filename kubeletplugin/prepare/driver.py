@@ -16,7 +16,7 @@ from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, uid_before
+from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, by_processes, unknown
@@ -54,21 +54,6 @@ class PrepareResult:
     error: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeClaims:
-    """The claims of one node: their prepared state, their objects, the node's hardware, and what uses it.
-
-    Attributes:
-        view: returns the hardware as last discovered.
-    """
-
-    preparer: Preparer
-    objects: ApiStore
-    view: Callable[[], NodeView]
-    pool: str
-    usage: NodeUsage
-
-
 class ClaimObserver(Protocol):
     """Receives changes of prepared claims. No method blocks."""
 
@@ -80,18 +65,35 @@ class ClaimObserver(Protocol):
 
 
 class Driver:
-    """Prepares and unprepares the claims of the kubelet's requests.
+    """Prepares and unprepares the claims of one node, as the kubelet requests it.
 
     Attributes:
-        node: its claims, hardware and use.
+        preparer: their prepared state.
+        objects: the API server's claims.
+        view: returns the hardware as last discovered.
+        pool: name of the node, and so of its pool.
+        usage: what uses the devices.
         observer: is told of changes of prepared claims.
         holds: claims that hold devices, and have ended or no longer exist.
         refusals: how often a claim was refused because another one holds its devices.
     """
 
-    def __init__(self, node: NodeClaims, *, clock: Clock, metrics: PluginMetrics) -> None:
-        self.node = node
-        self._preparer = node.preparer
+    def __init__(
+        self,
+        preparer: Preparer,
+        objects: ApiStore,
+        view: Callable[[], NodeView],
+        pool: str,
+        usage: NodeUsage,
+        *,
+        clock: Clock,
+        metrics: PluginMetrics,
+    ) -> None:
+        self.preparer = preparer
+        self.objects = objects
+        self.view = view
+        self.pool = pool
+        self.usage = usage
         self._clock = clock
         self._metrics = metrics
         self.observer: ClaimObserver | None = None
@@ -142,11 +144,11 @@ class Driver:
 
     async def release_ended(self) -> bool:
         """Release the claims that have ended and that no process uses, and hold the others; whether none is left."""
-        checkpoint = await self.in_state(self._preparer.checkpoint)
+        checkpoint = await self.checkpoint()
         ended = [claim for claim in checkpoint.claims.values() if claim.has_ended]
         held = await self._in_use(ended, checkpoint.claims) if ended else {}
         for claim in ended:
-            if claim.uid not in held and await self.in_state(functools.partial(self._preparer.release, claim)):
+            if claim.uid not in held and await self.in_state(functools.partial(self.preparer.release, claim)):
                 _log.info("devices of an ended claim are free", extra={"claim": str(claim)})
         self.holds.take_ended(held)
         return not held
@@ -156,18 +158,22 @@ class Driver:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._state_thread, call)
         finally:
-            for problem in self._preparer.take_problems():
+            for problem in self.preparer.take_problems():
                 self._metrics.background_errors.labels("state").inc()
                 _log.error("state damaged", extra={"problem": problem})
 
+    async def checkpoint(self) -> Checkpoint:
+        """The present state. Raises OSError, TimeoutError."""
+        return await self.in_state(self.preparer.checkpoint)
+
     async def prepared_claims(self) -> Mapping[str, PreparedClaim]:
         """The prepared claims by UID. Raises OSError, TimeoutError."""
-        return (await self.in_state(self._preparer.checkpoint)).prepared
+        return (await self.checkpoint()).prepared
 
     async def preparations(self) -> int:
         """How many claims were prepared; -1 if the state cannot be read."""
         try:
-            return (await self.in_state(self._preparer.checkpoint)).count
+            return (await self.checkpoint()).count
         except (OSError, TimeoutError):
             return -1
 
@@ -225,7 +231,7 @@ class Driver:
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
-        allocated = read_allocation(body, names.DRIVER, self.node.pool, claim.uid)
+        allocated = read_allocation(body, names.DRIVER, self.pool, claim.uid)
         for finding in allocated.warnings:
             extra = {"claim": str(claim), "finding": str(finding)}
             _log.warning("claim has an odd config", extra=extra)
@@ -243,9 +249,9 @@ class Driver:
         until = min(deadline, self._clock.monotonic() + WAITS.held)
         backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
         while True:
-            view = self.node.view()
+            view = self.view()
             try:
-                return await self.in_state(functools.partial(self._preparer.prepare, claim, view))
+                return await self.in_state(functools.partial(self.preparer.prepare, claim, view))
             except DeviceHeldError as error:
                 pause = backoff.failed()
                 if error.ended:
@@ -260,16 +266,16 @@ class Driver:
         return f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
-        claims = (await self.in_state(self._preparer.checkpoint)).claims
+        claims = (await self.checkpoint()).claims
         prepared = claims.get(claim.uid)
         mine = [each for uid in (claim.uid, uid_before(claim.uid)) if (each := claims.get(uid)) is not None]
         others = {uid: each for uid, each in claims.items() if uid != claim.uid}
         uses = await self._in_use(mine, others, WAITS.unprepare) if mine else {}
         hold, asked = bool(uses), prepared.asked if prepared is not None else None
-        await self.in_state(lambda: self._preparer.unprepare(claim.uid, hold=hold, asked=asked))
+        await self.in_state(lambda: self.preparer.unprepare(claim.uid, hold=hold, asked=asked))
         self.holds.forget(claim.uid)
         if hold:
-            ended = (await self.in_state(self._preparer.checkpoint)).claims.get(uid_before(claim.uid))
+            ended = (await self.checkpoint()).claims.get(uid_before(claim.uid))
             if ended is not None:
                 use = next(iter(uses.values()))
                 self.holds.take({**self.holds.claims, ended.uid: dataclasses.replace(use, claim=ended)})
@@ -289,7 +295,7 @@ class Driver:
         """
         try:
             async with asyncio.timeout(seconds):
-                uses: tuple[ProcessUse, ...] = await self.node.usage.processes()
+                uses: tuple[ProcessUse, ...] = await self.usage.processes()
         except NoProcessesError:
             uses = ()  # the driver may not look: there is only the kubelet's word
         except UsageUnknownError as error:
@@ -306,7 +312,7 @@ class Driver:
         while True:
             try:
                 async with asyncio.timeout(deadline - self._clock.monotonic()):
-                    return await self.node.objects.claim(claim.namespace, claim.name)
+                    return await self.objects.claim(claim.namespace, claim.name)
             except TimeoutError as error:
                 raise PrepareError(
                     f"ResourceClaim {claim} cannot be read: the API server did not answer in "

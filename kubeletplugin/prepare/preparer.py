@@ -6,7 +6,7 @@ disk belongs to a known claim, and no device is prepared twice. `recover` makes 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -256,11 +256,10 @@ class Preparer:
         problems, self._problems = tuple(self._problems), []
         return problems
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._files.make_directory(self._state_dir)
-        with locked(self._lock, self._lock_timeout):
-            yield
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        if self._files.identity(self._state_dir) is None:
+            self._files.make_directory(self._state_dir)
+        return locked(self._lock, self._lock_timeout)
 
     def _load(self, notes: list[str] | None = None) -> Checkpoint:
         try:

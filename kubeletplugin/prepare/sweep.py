@@ -55,9 +55,6 @@ class Sweeper:
         node, and nodes that started together must not read them together.
         """
         self._driver = driver
-        self._node = driver.node
-        self._preparer = driver.node.preparer
-        self._usage = driver.node.usage
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
@@ -83,8 +80,8 @@ class Sweeper:
     async def mend(self) -> bool:
         """Compare the CDI specs with the prepared claims; returns whether all prepared claims are known."""
         try:
-            notes = await self._driver.in_state(self._preparer.mend)
-            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+            notes = await self._driver.in_state(self._driver.preparer.mend)
+            checkpoint = await self._driver.checkpoint()
         except (OSError, TimeoutError) as error:
             self._metrics.failed("specs")
             _log.warning("CDI specs cannot be compared", extra={"error": str(error)})
@@ -108,7 +105,7 @@ class Sweeper:
     async def sweep(self, *, release: bool = True) -> bool:
         """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
         try:
-            checkpoint = await self._driver.in_state(self._preparer.checkpoint)
+            checkpoint = await self._driver.checkpoint()
             if checkpoint.incomplete:
                 self._driver.holds.restore(restoring=True)
                 checkpoint = await self._complete()
@@ -130,7 +127,7 @@ class Sweeper:
         it takes the claim for prepared, and then it lists it. Containers whose claim it does not list, because it has
         forgotten the pod or they are init containers, name it themselves, and hold what they have.
         """
-        used, view = await self._usage.listed(), self._node.view()
+        used, view = await self._driver.usage.listed(), self._driver.view()
         claims = sorted({(each.namespace, each.claim) for each in used})
         bodies = await asyncio.gather(*(self._object(*claim) for claim in claims))
         objects = {
@@ -139,24 +136,24 @@ class Sweeper:
             if body is not None and (found := self._allocated_here(body)) is not None
         }
         allocated = [found for found, _ in objects.values()]
-        running = _running(used, self._node.pool, view, {claim: found.uid for claim, (found, _) in objects.items()})
+        running = _running(used, self._driver.pool, view, {claim: found.uid for claim, (found, _) in objects.items()})
         by_status = {found.uid: variables_in_status(found, body) for found, body in objects.values()}
         told = Told(by_status=by_status)
         try:
-            told = Told(await self._usage.processes(environment=True), by_status)
+            told = Told(await self._driver.usage.processes(environment=True), by_status)
         except NoProcessesError as unseen:
             _log.warning("containers cannot be asked for their claims", extra={"error": str(unseen)})
-        recovery = await self._driver.in_state(lambda: self._preparer.complete(running, allocated, view, told))
+        recovery = await self._driver.in_state(lambda: self._driver.preparer.complete(running, allocated, view, told))
         for error in recovery.errors:
             self._metrics.background_errors.labels("sweep").inc()
             _log.error("claim not restored", extra={"error": error})
         _log.info("prepared claims restored", extra={"notes": list(recovery.notes)})
-        return await self._driver.in_state(self._preparer.checkpoint)
+        return await self._driver.checkpoint()
 
     async def _object(self, namespace: str, name: str) -> JsonObject | None:
         """A claim; None if it does not exist or cannot be read. Raises ApiServerError."""
         try:
-            return await self._node.objects.claim(namespace, name)
+            return await self._driver.objects.claim(namespace, name)
         except UnreadableAnswerError:
             return None
 
@@ -165,7 +162,7 @@ class Sweeper:
         try:
             if not read_stored_claim(body).users:
                 return None
-            return read_allocation(body, names.DRIVER, self._node.pool, body["metadata"]["uid"])
+            return read_allocation(body, names.DRIVER, self._driver.pool, body["metadata"]["uid"])
         except (AllocationError, *_ODD):
             return None
 
@@ -176,7 +173,7 @@ class Sweeper:
         before = [claim for claim in checkpoint.claims.values() if not claim.has_ended]
         exist = await asyncio.gather(*map(self._exists, before))
         missing = {claim.uid: claim for claim, exists in zip(before, exist, strict=True) if not exists}
-        uses = await in_use(self._usage, missing.values(), checkpoint.claims) if missing else {}
+        uses = await in_use(self._driver.usage, missing.values(), checkpoint.claims) if missing else {}
         holds = {uid: uses.get(uid, Hold(claim)) for uid, claim in missing.items()}
         if release:
             for uid in sorted(uid for uid, claim in missing.items() if self._missing.get(uid) == claim):
@@ -185,11 +182,11 @@ class Sweeper:
                     claim = missing.pop(uid)
                     del holds[uid]
                     # Not if it was prepared again while the API server was called, also by another instance.
-                    if await self._driver.in_state(functools.partial(self._preparer.release, claim)):
+                    if await self._driver.in_state(functools.partial(self._driver.preparer.release, claim)):
                         _log.warning("claim that no longer exists was released", extra={"claim": str(claim)})
             self._missing = missing
         # The kubelet may have unprepared a claim meanwhile.
-        prepared = (await self._driver.in_state(self._preparer.checkpoint)).claims
+        prepared = (await self._driver.checkpoint()).claims
         ended = {uid: hold for uid, hold in self._driver.holds.claims.items() if hold.claim.has_ended}
         held = {uid: hold for uid, hold in (holds | ended).items() if prepared.get(uid) == hold.claim}
         self._driver.holds.take(held)
@@ -197,13 +194,13 @@ class Sweeper:
     async def _exists(self, claim: PreparedClaim) -> bool:
         """Whether the claim's object still has the same UID and the prepared devices of this node."""
         try:
-            body = await self._node.objects.claim(claim.namespace, claim.name)
+            body = await self._driver.objects.claim(claim.namespace, claim.name)
             stored = read_stored_claim(body) if body is not None else None
         except (UnreadableAnswerError, *_ODD):
             return True  # a claim of that name exists
         if stored is None:
             return False
-        here = [each for each in stored.ours if each.pool == self._node.pool]
+        here = [each for each in stored.ours if each.pool == self._driver.pool]
         same = all(any(_is_same(device, each) for each in here) for device in claim.devices)
         return same and stored.metadata.uid == claim.uid
 

@@ -27,14 +27,16 @@ from neuron.api.claim_specs import ClaimSpec, Selector
 from neuron.api.fields import mapping, mappings, namespace_named, text
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.judging.knowledge import DeviceKnowledge, WholeNodes
+from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, WholeNodes
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 from policies.judging.tally import lncs_of
 from policies.selectors.engine import DeviceSelectors
 
 
-def bare_subject(request: AdmissionRequest) -> RequestSubject:
-    """The subject of a request, without its objects.
+def bare_subject(
+    request: AdmissionRequest, namespaces: NamespaceView | None = None, knowledge: DeviceKnowledge = NOTHING_KNOWN
+) -> RequestSubject:
+    """The subject of a request, without its objects, but with the known facts of its namespace.
 
     Raises:
         msgspec.DecodeError: `resource` nests too deeply.
@@ -42,19 +44,24 @@ def bare_subject(request: AdmissionRequest) -> RequestSubject:
     kind = request.kind
     resource = mapping(_value(request.resource))
     named = text(resource.get("resource"))
+    plural_name, api = named or plural(kind.kind), (text(resource.get("group")), text(resource.get("version")))
+    known = _of_namespace(request.namespace, plural_name, api[0] if named else kind.group, namespaces)
     return RequestSubject(
         operation=request.operation,
         group=kind.group,
         version=kind.version,
         kind=kind.kind,
-        resource=named or plural(kind.kind),
-        resource_api=(text(resource.get("group")), text(resource.get("version"))) if named else None,
+        resource=plural_name,
+        resource_api=api if named else None,
         object=None,
         subresource=request.subResource,
         namespace=request.namespace,
         name=request.name,
+        namespace_object=known[0],
         dry_run=request.dryRun,
         sent_as=_sent_as(request),
+        quotas=known[1],
+        knowledge=knowledge,
     )
 
 
@@ -89,12 +96,18 @@ def _sent_as(request: AdmissionRequest) -> SentAs | None:
 
 def placed(subject: RequestSubject, namespaces: NamespaceView) -> RequestSubject:
     """The subject with the known facts of its namespace."""
-    namespace = subject.namespace
-    if not namespace or (subject.resource == NAMESPACES and subject.api[0] == ""):
-        # As in the API server: a request about a Namespace has no namespaceObject.
-        return subject
-    known, quotas = namespace_object(namespace, namespaces), namespaces.quotas(namespace)
+    known, quotas = _of_namespace(subject.namespace, subject.resource, subject.api[0], namespaces)
     return dataclasses.replace(subject, namespace_object=known, quotas=quotas)
+
+
+def _of_namespace(
+    namespace: str, resource: str, group: str, namespaces: NamespaceView | None
+) -> tuple[Mapping[str, object] | None, Mapping[str, int] | None]:
+    """The known part of the Namespace of a request, and its quotas; None if it has none, or nothing is known."""
+    if namespaces is None or not namespace or (resource == NAMESPACES and group == ""):
+        # As in the API server: a request about a Namespace has no namespaceObject.
+        return None, None
+    return namespace_object(namespace, namespaces), namespaces.quotas(namespace)
 
 
 def with_whole_namespace(subject: RequestSubject, namespaces: NamespaceView) -> RequestSubject:
@@ -117,7 +130,7 @@ def subject_of(request: AdmissionRequest, namespaces: NamespaceView) -> RequestS
     Raises:
         msgspec.DecodeError: an object is not valid JSON, or nests too deeply.
     """
-    return decoded(placed(bare_subject(request), namespaces), request)
+    return decoded(bare_subject(request, namespaces), request)
 
 
 def created_pod(
@@ -202,8 +215,11 @@ def named_by(data: object, group: str = "", kind: str = "Pod") -> Named:
     """The templates and claims that the `spec.resourceClaims` of a pod, or of a workload's pods, name. Pure."""
     found: dict[str, dict[str, None]] = {"resourceClaimTemplateName": {}, "resourceClaimName": {}}
     room = 256  # the others count as not known
-    pods_found = pods_of_workload(mapping(data), group, kind) or ()
-    specs = [mapping(mapping(each.template).get("spec")) for each in pods_found]
+    if (group, kind) == ("", "Pod"):
+        made = [mapping(data)]
+    else:
+        made = [mapping(each.template) for each in pods_of_workload(mapping(data), group, kind) or ()]
+    specs = [mapping(each.get("spec")) for each in made]
     for entry in itertools.chain.from_iterable(mappings(spec.get("resourceClaims")) for spec in specs):
         for field, known in found.items():
             name = entry.get(field)

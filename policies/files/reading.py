@@ -277,7 +277,13 @@ def catalogue_of(found: Sequence[tuple[PolicyDocument, InstanceTypeCatalog]]) ->
 
 
 def instance_type(entry: CatalogueEntry, known: InstanceType | None) -> InstanceType:
-    """The instance type of a policy file's entry; fields that the entry lacks come from `known`."""
+    """The instance type of a policy file's entry; fields that the entry lacks come from `known`.
+
+    Who states what claims are made by has such nodes: the type is a candidate, as those that AWS offers. Its memory
+    alone says nothing about that.
+    """
+    figures = tuple(_stated(entry))
+    stands = known is None or not {"name", "memory"}.issuperset(figures)
     lncs = entry.logical_neuron_cores or (known.logical_neuron_cores if known else (1,))
     topology = entry.topology or (known.topology if known else _guess_topology(entry.devices))
     groups = entry.device_groups
@@ -299,7 +305,9 @@ def instance_type(entry: CatalogueEntry, known: InstanceType | None) -> Instance
             (known.ultraserver_nodes if known else ()) if entry.ultraserver_nodes is None else entry.ultraserver_nodes
         ),
         accelerator=known.accelerator if known else None,
-        sources={**(known.sources if known else {}), **dict.fromkeys(_stated(entry), sources.POLICY_FILE)},
+        offered=stands or (known is not None and known.offered),
+        released=stands or (known is not None and known.released),
+        sources={**(known.sources if known else {}), **dict.fromkeys(figures, sources.POLICY_FILE)},
     )
 
 

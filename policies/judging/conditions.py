@@ -187,7 +187,10 @@ NOTHING_SHARED: Final[Mapping[str, SharedExpression | None]] = {}
 
 
 class Variables(dict[str, object]):
-    """The CEL variable `variables`: each entry is evaluated on its first read. A failure is not cached."""
+    """The CEL variable `variables`: each entry is evaluated on its first read. A failure is not cached.
+
+    The other variables do not hold it: such a cycle keeps the objects of a request until the next garbage collection.
+    """
 
     def __init__(
         self,
@@ -208,7 +211,8 @@ class Variables(dict[str, object]):
         program = self._programs[name]
         try:
             shared = self._shared.get(name)
-            value = self[name] = shared_value(program, shared, self._activation, self._budget, self._memo)
+            known = {**self._activation, "variables": self}
+            value = self[name] = shared_value(program, shared, known, self._budget, self._memo)
         except CelError as error:
             raise _of_variable(name, program, error) from error
         return value

@@ -363,12 +363,12 @@ def _is_portable(program: Program) -> bool:
 
 def _needs_no_other(rule: ValidatingRule) -> bool:
     budget = Budget(lambda: 0.0, _LIMITS)
-    variables: dict[str, object] = {**_POD, "params": _Partly() if rule.params is None else rule.params}
-    variables["variables"] = Variables(rule.variables, variables, budget)
+    known: dict[str, object] = {**_POD, "params": _Partly() if rule.params is None else rule.params}
+    activation = {**known, "variables": Variables(rule.variables, known, budget)}
 
     def value(program: Program) -> object:
         try:
-            return program.evaluate(variables, budget)
+            return program.evaluate(activation, budget)
         except CelError:
             return None
 

@@ -285,12 +285,12 @@ def within(limits: Limits, seconds: float) -> Limits:
 
 
 class Run:
-    """Evaluates one policy on one request. `shared` are the variables, with empty `params` and `variables`."""
+    """Evaluates one policy on one request. `known` are the variables, with empty `params` and `variables`."""
 
     def __init__(
         self,
         rule: ValidatingRule,
-        shared: Mapping[str, object],
+        known: Mapping[str, object],
         budgets: Budgets,
         started: float,
         params: Mapping[str, object] | None = None,
@@ -303,10 +303,11 @@ class Run:
         self._memo = memo
         self._started = started
         self._params = params
-        self.activation = shared
-        if rule.variables or params is None or params:
-            self.activation = own = {**shared, "params": params}
-            own["variables"] = Variables(rule.variables, own, budget, rule.shared, memo)
+        if params is None or params:
+            known = {**known, "params": params}
+        if rule.variables:
+            known = {**known, "variables": Variables(rule.variables, known, budget, rule.shared, memo)}
+        self.activation = known
         self._violations: list[Violation] = []
         self._errors: list[Failure] = []
         self._audit: dict[str, str] = {}

@@ -186,9 +186,9 @@ def _verdict(verdict: Verdict, subject: RequestSubject, now: dt.datetime, clock:
     name = rule.name
     if rule.params is None and verdict.params is not None:
         name += f" with {verdict.params.get('kind')} '{name_of(verdict.params)}'"
-    activation = subject.activation(verdict.params)
-    variables = Variables(rule.variables, activation, budget)
-    activation["variables"] = variables
+    known = subject.activation(verdict.params)
+    variables = Variables(rule.variables, known, budget)
+    activation = {**known, "variables": variables}
     if verdict.outcome is PolicyOutcome.NO_MATCH:
         if not in_force(rule.schedule, now):
             yield f"{name}: does not match: its schedule is not in force at {now.isoformat(timespec='minutes')}"

@@ -206,13 +206,12 @@ class Mutating:
         return Budget(self._clock, within(limits, self._deadline - self._clock()))
 
     def _activation(self, invocation: _Invocation, subject: RequestSubject, budget: Budget) -> dict[str, object]:
-        made: dict[str, object] = {
+        known = {
             **subject.versioned(),
             "namespaceObject": subject.namespace_object,
             "params": invocation.params,
         }
-        made["variables"] = Variables(invocation.rule.variables, made, budget)
-        return made
+        return {**known, "variables": Variables(invocation.rule.variables, known, budget)}
 
     def _patch(self, mutation: CompiledMutation, invocation: _Invocation, subject: RequestSubject) -> Any:
         """The object after one mutation.

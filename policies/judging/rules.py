@@ -124,6 +124,7 @@ class ValidatingRule(Compiled):
         params: the value of `params`, unless bindings name parameter objects; None with `paramKind`.
         shared: identities of the variables, by name.
         schedule: when it is in force; empty: always.
+        actions: of all bindings, sorted and separated by commas: a label of metrics.
         narrows: whether a binding matches fewer requests than the policy.
         parametrised: whether a binding has parameters.
         reads_namespace: whether an expression reads more of the Namespace than its name and labels.
@@ -145,12 +146,15 @@ class ValidatingRule(Compiled):
     tests: tuple[schema.Case, ...]
     shared: Mapping[str, SharedExpression | None] = dataclasses.field(default_factory=dict)
     schedule: tuple[Window, ...] = ()
+    actions: str = dataclasses.field(init=False, default="")
     narrows: bool = dataclasses.field(init=False, default=False)
     parametrised: bool = dataclasses.field(init=False, default=False)
     reads_namespace: bool = dataclasses.field(init=False, default=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reads_namespace", self.reads_whole_namespace())
+        actions = {action for binding in self.bindings for action in binding.actions}
+        object.__setattr__(self, "actions", ",".join(sorted(actions)))
         object.__setattr__(self, "narrows", any(each.match is not None for each in self.bindings))
         object.__setattr__(self, "parametrised", any(each.parameters is not None for each in self.bindings))
 

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kubeletplugin.changes import Clock
-from kubeletplugin.kubelet import SERVICES, Registration, handlers
+from kubeletplugin.kubelet import SERVICES, handlers, registration
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 
@@ -35,7 +35,7 @@ def served(path: str) -> list[Any]:
     parts: Any = None
     every = (
         *handlers(parts, parts, "node-1", Clock()),
-        Registration(Path("dra.sock"), lambda _: None).handler(),
+        registration(Path("dra.sock"), lambda _: None),
     )
     call: Any = Call(path)
     found: list[grpc.RpcMethodHandler | None] = [handler.service(call) for handler in every]

@@ -526,6 +526,50 @@ def test_more_min_replicas_than_max_replicas_are_refused() -> None:
         render(values)
 
 
+def amounts(request: object, limit: object) -> Object:
+    return {"requests": {"memory": request}, "limits": {"memory": limit}}
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"webhook": {"extraEnv": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}}, "webhook.extraEnv has A twice"),
+        ({"kubeletPlugin": {"extraEnv": [{"name": "A"}] * 2}}, "kubeletPlugin.extraEnv has A twice: keep one"),
+        (
+            {"webhook": {"resources": amounts("1Gi", "512Mi")}},
+            "webhook.resources: the request of memory is 1Gi, and its limit is 512Mi: no container requests more",
+        ),
+        ({"audit": {"resources": {"limits": {"cpu": "5m"}}}}, "audit.resources: the request of cpu is 10m, and its"),
+        ({"map": {"resources": amounts(2, "1500m")}}, "map.resources: the request of memory is 2, and its limit"),
+        (
+            {"certificates": {"certManager": {"duration": "1h", "renewBefore": "90m"}}},
+            "certManager: renewBefore is 90m and duration is 1h: renew certificates before they end",
+        ),
+        ({"certificates": {"certManager": {"duration": "720h"}}}, "renewBefore is 720h and duration is 720h"),
+    ],
+)
+def test_values_that_the_api_server_or_cert_manager_would_refuse_are_refused(values: Object, fault: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=fault):
+        render(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"webhook": {"extraEnv": [{"name": "A"}, {"name": "B"}]}, "kubeletPlugin": {"extraEnv": [{"name": "A"}]}},
+        {"webhook": {"resources": amounts("0.5Gi", "512Mi")}},
+        {"webhook": {"resources": amounts("1e3", "1k")}},
+        {"webhook": {"resources": {"requests": {"cpu": "8"}, "limits": None}}},
+        {"webhook": {"resources": None}},
+        {"certificates": {"certManager": {"duration": "1h30m", "renewBefore": "1h29m59s"}}},
+        {"certificates": {"certManager": {"renewBefore": None}}},
+        {"webhook": {"extraArgs": ["--drain-delay=2.5", "--ca-lifetime=10d", "--mode=off", "--no-events", "--host=x"]}},
+    ],
+)
+def test_values_at_the_border_are_accepted(values: Object) -> None:
+    assert render(values)
+
+
 @pytest.mark.parametrize(
     ("part", "workload"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import types
 from collections.abc import Collection
 from typing import Any
 
@@ -78,10 +77,10 @@ class Inside:
     """A driver that runs operations at once."""
 
     def __init__(self, preparer: Any, usage: Any) -> None:
-        self.node = types.SimpleNamespace(preparer=preparer, usage=usage)
+        self.preparer, self.usage = preparer, usage
 
-    async def in_state(self, call: Any) -> Any:
-        return call()
+    async def checkpoint(self) -> Any:
+        return self.preparer.checkpoint()
 
 
 @dataclasses.dataclass

@@ -21,7 +21,7 @@ from kubeletplugin.prepare.cdi import SpecFiles, parse_id
 from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
 from kubeletplugin.prepare.containers import MetadataFiles, read_visible_cores
 from kubeletplugin.prepare.decide import NodeView
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
+from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import UsedDevice
@@ -97,9 +97,10 @@ class Life:
         specs = SpecFiles(self.files, self.root / "cdi", BOOT, metadata=MetadataFiles(self.files, self.root))
         self.preparer = Preparer(self.files, state_dir=self.root, specs=specs, boot_id=BOOT)
         self.preparer.recover()
-        node = NodeClaims(self.preparer, self.api, lambda: self.view, NODE, self)
         metrics, clock = PluginMetrics(), FakeClock()
-        self.driver = StraightDriver(node, clock=clock, metrics=metrics)
+        self.driver = StraightDriver(
+            self.preparer, self.api, lambda: self.view, NODE, self, clock=clock, metrics=metrics
+        )
         self.driver.close()
         self.sweeper = Sweeper(self.driver, 300.0, clock=clock, metrics=metrics)
         # Of another instance, during an upgrade: it has its own memory of what it missed.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from kubeletplugin.kubelet import Registration, SocketKeeper, UnixServer
+from kubeletplugin.kubelet import SocketKeeper, UnixServer, registration
 from kubeletplugin.pb import registration_v1_pb2
 from kubeletplugin.publish.offer import KubeletGate
 from tests.kubeletplugin.fakes import FakeClock
@@ -25,48 +25,48 @@ async def answers(path: Path) -> str:
 async def test_sockets_are_made_again_where_they_were_removed(tmp_path: Path) -> None:
     clock = FakeClock()
     gate = KubeletGate(clock, 30.0)
-    handler = Registration(tmp_path / "dra.sock", lambda accepted: gate.answered(accepted=accepted)).handler()
-    plugin, registration = (UnixServer(tmp_path / name, [handler]) for name in ("p/dra.sock", "r/x-reg.sock"))
+    handler = registration(tmp_path / "dra.sock", lambda accepted: gate.answered(accepted=accepted))
+    plugin, registering = (UnixServer(tmp_path / name, [handler]) for name in ("p/dra.sock", "r/x-reg.sock"))
     await plugin.start()
-    await registration.start()
-    keeper = SocketKeeper(plugin, registration, gate, clock)
+    await registering.start()
+    keeper = SocketKeeper(plugin, registering, gate, clock)
     gate.answered(accepted=True)
     try:
-        before = registration.path.stat().st_ino
+        before = registering.path.stat().st_ino
         await keeper.look()
-        assert (registration.path.stat().st_ino, gate.lost) == (before, ""), "nothing to do"
+        assert (registering.path.stat().st_ino, gate.lost) == (before, ""), "nothing to do"
 
         plugin.path.unlink()
         await keeper.look()
         assert (await answers(plugin.path), gate.lost) == ("neuron.aws.com", "")
 
-        registration.path.unlink()
-        registration.path.parent.rmdir()
+        registering.path.unlink()
+        registering.path.parent.rmdir()
         await keeper.look()
-        assert gate.lost == f"its registration socket {registration.path} was removed"
-        assert await answers(registration.path) == "neuron.aws.com"
+        assert gate.lost == f"its registration socket {registering.path} was removed"
+        assert await answers(registering.path) == "neuron.aws.com"
 
-        made = registration.path.stat().st_ino
+        made = registering.path.stat().st_ino
         await keeper.look()
-        assert registration.path.stat().st_ino == made, "the kubelet has a while to answer"
+        assert registering.path.stat().st_ino == made, "the kubelet has a while to answer"
         clock.time += 60
         await keeper.look()
-        assert registration.path.stat().st_ino != made, "and is told again"
+        assert registering.path.stat().st_ino != made, "and is told again"
         gate.answered(accepted=True)
-        made = registration.path.stat().st_ino
+        made = registering.path.stat().st_ino
         clock.time += 600
         await keeper.look()
-        assert registration.path.stat().st_ino == made
-        assert await answers(registration.path) == "neuron.aws.com"
+        assert registering.path.stat().st_ino == made
+        assert await answers(registering.path) == "neuron.aws.com"
     finally:
-        await registration.stop(0)
+        await registering.stop(0)
         await plugin.stop(0)
-    assert not registration.path.exists()
+    assert not registering.path.exists()
 
 
 async def test_a_socket_that_cannot_be_made_is_logged_and_the_old_one_serves(tmp_path: Path, caplog: object) -> None:
     clock = FakeClock()
-    server = UnixServer(tmp_path / "r/x-reg.sock", [Registration(tmp_path, lambda _: None).handler()])
+    server = UnixServer(tmp_path / "r/x-reg.sock", [registration(tmp_path, lambda _: None)])
     await server.start()
     other = UnixServer(tmp_path / "p/dra.sock", [])
     await other.start()

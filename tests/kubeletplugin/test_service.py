@@ -16,12 +16,12 @@ from kubeletplugin import kubelet
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.kubelet import (
     Prober,
-    Registration,
     SocketError,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    registration,
     remove_stale_sockets,
     socket_paths,
 )
@@ -34,7 +34,7 @@ from kubeletplugin.pb import (
     registration_v1_pb2,
 )
 from kubeletplugin.ports import WAITS
-from kubeletplugin.prepare.driver import Driver, NodeClaims
+from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.publish.offer import Served
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import UnreachableError
@@ -83,9 +83,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(node: Node, api: FakeApi, clock: FakeClock) -> AsyncIterator[World]:
-    driver = Driver(
-        NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=PluginMetrics()
-    )
+    driver = Driver(node.preparer(), api, node.view, NODE, FakeUsage(), clock=clock, metrics=PluginMetrics())
     monitor = HealthMonitor(node.discover, Catalogue, clock, 10.0)
     await monitor.refresh()
     server = UnixServer(node.root / "dra.sock", handlers(driver, monitor, NODE, clock))
@@ -233,8 +231,7 @@ async def test_health_is_sent_again_before_it_expires_in_the_kubelet(
 async def registered(paths: SocketPaths) -> AsyncIterator[tuple[list[bool], grpc.aio.Channel]]:
     """The kubelet's answers as the driver receives them, and a channel for its calls."""
     answers: list[bool] = []
-    registration = Registration(paths.plugin, answers.append)
-    server = UnixServer(paths.registration, [registration.handler()])
+    server = UnixServer(paths.registration, [registration(paths.plugin, answers.append)])
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{paths.registration}") as channel:
         yield answers, channel

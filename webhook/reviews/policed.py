@@ -29,7 +29,6 @@ from policies.applying.requests import (
     find_nothing,
     knowledge_for,
     named_by,
-    placed,
     size_of,
     verified,
     with_record,
@@ -45,7 +44,7 @@ from webhook.reviews import effort
 from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import Asking, MatchingPolicies, look_up_seconds, subject_for, unreadable
-from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.reviews.reviewer import Review, Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left
@@ -126,11 +125,11 @@ class PolicedValidator:
             candidates = self._candidates.of(request)
         except msgspec.DecodeError:
             return True
-        subject = placed(bare_subject(request), self._view)
+        subject = bare_subject(request, self._view)
         verdicts = unjudged(candidates, subject, "not evaluated", self._now(), self._clock)
         return any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
 
-    async def review(self, request: AdmissionRequest) -> Decision:
+    def review(self, request: AdmissionRequest) -> Review:
         """Answer one review.
 
         Raises:
@@ -141,9 +140,12 @@ class PolicedValidator:
         try:
             candidates = self._candidates.of(request)
         except msgspec.DecodeError as error:
-            return denied("unreadable", unreadable(request, error))
+            return _answered(denied("unreadable", unreadable(request, error)))
         if not candidates or request.namespace in self._excluded:
-            return await self._inner.review(request)
+            return self._inner.review(request)
+        return self._review_with(candidates, request)
+
+    async def _review_with(self, candidates: tuple[ValidatingRule, ...], request: AdmissionRequest) -> Decision:
         await before_waiting()
         now = self._now()
         try:
@@ -185,7 +187,7 @@ class PolicedValidator:
         Raises:
             msgspec.DecodeError: the objects cannot be decoded.
         """
-        subject = await subject_for(candidates, request, self._view)
+        subject = await subject_for(candidates, request, self._view, self._knower.base)
         size = size_of(request)
         try:
             read = functools.partial(_read, subject, request)
@@ -227,13 +229,13 @@ class PolicedValidator:
     async def _informed(
         self, subject: RequestSubject, named: Named, candidates: Iterable[ValidatingRule]
     ) -> RequestSubject:
-        """The subject with the known DeviceClasses, and with the claims and templates that a pod names."""
+        """The subject with the claims and templates that a pod names."""
         if named is NOTHING_NAMED:
-            return dataclasses.replace(subject, knowledge=self._knower.base)
+            return subject
         found: dict[str, Mapping[str, ClaimSpec]] = {}
         if any(rule.name in self._counts for rule in candidates):
             found = await self._look_up(subject.namespace, named)
-        knowledge = knowledge_for(self._knower.base, self._knower, subject.namespace, named, found)
+        knowledge = knowledge_for(subject.knowledge, self._knower, subject.namespace, named, found)
         return dataclasses.replace(subject, knowledge=knowledge)
 
     async def _look_up(self, namespace: str, named: Named) -> dict[str, Mapping[str, ClaimSpec]]:
@@ -260,6 +262,10 @@ class PolicedValidator:
                 key = (verdict.rule.name, error.place)
                 if self._logged.first(key):
                     log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
+
+
+async def _answered(decision: Decision) -> Decision:
+    return decision
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:

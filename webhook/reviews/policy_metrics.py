@@ -29,8 +29,7 @@ class PolicyMetrics(Collector):
         """Count the verdicts on one request."""
         for verdict in verdicts:
             name = verdict.rule.name
-            actions = {action for binding in verdict.rule.bindings for action in binding.actions}
-            key = (name, ",".join(sorted(actions)), verdict.outcome.value)
+            key = (name, verdict.rule.actions, verdict.outcome)
             self._results[key] = self._results.get(key, 0) + 1
             if verdict.errors:
                 self._errors[name] = self._errors.get(name, 0) + 1
@@ -42,7 +41,7 @@ class PolicyMetrics(Collector):
     def mutated(self, result: Mutated) -> None:
         """Count the result of a mutating policy for one request."""
         name = result.rule.name
-        key = (name, "", result.outcome.value)
+        key = (name, "", result.outcome)
         self._results[key] = self._results.get(key, 0) + 1
         if result.failures:
             self._errors[name] = self._errors.get(name, 0) + 1

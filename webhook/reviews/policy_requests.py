@@ -12,6 +12,7 @@ from kubecel.library.authorization import AccessDecision, Question
 from neuron.findings import Finding
 from policies.applying.requests import ReviewAccess, bare_subject, placed, with_whole_namespace
 from policies.judging import matching
+from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.subjects import RequestSubject, UnansweredError
 from webhook.reviews.worker_threads import seconds_left
@@ -72,15 +73,21 @@ def unreadable(request: AdmissionRequest, error: Exception) -> Finding:
 
 
 async def subject_for(
-    rules: Iterable[ValidatingRule | MutatingRule], request: AdmissionRequest, view: NamespaceView
+    rules: Iterable[ValidatingRule | MutatingRule],
+    request: AdmissionRequest,
+    view: NamespaceView,
+    knowledge: DeviceKnowledge = NOTHING_KNOWN,
 ) -> RequestSubject:
     """The subject of a request, without its objects, and with what policies read of its Namespace.
 
     Raises:
         msgspec.DecodeError: `resource` nests too deeply.
     """
-    subject = placed(bare_subject(request), view)
-    return await _with_namespace(subject, view) if any(rule.reads_namespace for rule in rules) else subject
+    subject = bare_subject(request, view, knowledge)
+    for rule in rules:
+        if rule.reads_namespace:
+            return await _with_namespace(subject, view)
+    return subject
 
 
 async def _with_namespace(subject: RequestSubject, view: NamespaceView) -> RequestSubject:

@@ -227,10 +227,11 @@ class Validator:
             claiming = await self._lane.run(namespace, lambda: Claiming.of(pods.decode(raw)), reading)
         else:
             return _NOT_NEURON
-        if claiming.is_empty and not large:
-            return self._checked(claiming, raw)
-        check = functools.partial(self._checked, claiming, raw)
-        if not claiming.is_empty:
+        empty = claiming.is_empty
+        if empty and not large:
+            return self._checked(claiming, raw, empty)
+        check = functools.partial(self._checked, claiming, raw, empty)
+        if not empty:
             await self._judge_templates(claiming.names, namespace)
             made = await self._made(claiming, raw, namespace)
             known = await self._claims(claiming.names, namespace, made)
@@ -244,6 +245,7 @@ class Validator:
         self,
         claiming: Claiming,
         raw: bytes,
+        empty: bool,
         known: Mapping[str, KnownClaim] = _NOTHING_KNOWN,
         bound: Iterable[Finding] = (),
         resizers: Mapping[tuple[str, str], str] | None = None,
@@ -253,12 +255,13 @@ class Validator:
         Args:
             claiming: the pod.
             raw: the pod as JSON.
+            empty: whether it declares no claim, and was not converted.
             known: its claims.
             bound: findings about its claims by policies that bind them.
             resizers: as for `DecisionInputs`.
         """
         pod = claiming.pod
-        empty, extended = claiming.is_empty, self._conversion.extended_resources
+        extended = self._conversion.extended_resources
         found = [*check_created(claiming, known, self._context, extended, refers=not empty), *bound]
         others = empty and pod.annotations.template is None
         keys = misspelt_keys_in(raw)

@@ -212,3 +212,24 @@ tolerations:
 true
 {{- end -}}
 {{- end }}
+
+{{/* A quantity such as 1500m or 2Gi as a number. */}}
+{{- define "neuron-dra.quantity" -}}
+{{- $number := regexFind "^[0-9.]+" (toString .) -}}
+{{- $unit := trimPrefix $number (toString .) -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- if hasKey $units $unit -}}
+{{- mulf (float64 $number) (get $units $unit) -}}
+{{- else -}}
+{{- float64 (toString .) -}}
+{{- end -}}
+{{- end }}
+
+{{/* A duration such as 90m or 1h30m in seconds. */}}
+{{- define "neuron-dra.seconds" -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+[hms]" . -1 -}}
+{{- $sum = add $sum (mul (trimSuffix (regexFind "[hms]" .) . | int) (get (dict "h" 3600 "m" 60 "s" 1) (regexFind "[hms]" .))) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end }}

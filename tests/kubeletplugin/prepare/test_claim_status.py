@@ -14,7 +14,7 @@ from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.prepare.checkpoint import PreparedDevice
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter, conditions, data, with_times
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.driver import ClaimReference, Driver
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import (
@@ -41,8 +41,9 @@ class World:
         self.node = Node(root)
         self.api, self.clock, self.metrics = FakeApi(), FakeClock(), PluginMetrics()
         self.monitor = HealthMonitor(self.node.discover, Catalogue, self.clock, 1.0)
-        claims = NodeClaims(self.node.preparer(), self.api, self.node.view, NODE, FakeUsage())
-        self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
+        self.driver = Driver(
+            self.node.preparer(), self.api, self.node.view, NODE, FakeUsage(), clock=self.clock, metrics=self.metrics
+        )
         self.writer = ClaimStatusWriter(self.driver, self.monitor, clock=self.clock, metrics=self.metrics, retry=0.01)
         self.driver.observer = self.writer
 
@@ -89,7 +90,7 @@ async def running(world: World) -> AsyncIterator[None]:
 
 def restarted(world: World) -> None:
     """Another instance of the driver on the same node."""
-    world.driver.node = NodeClaims(world.node.preparer(), world.api, world.node.view, NODE, FakeUsage())
+    world.driver.preparer = world.node.preparer()
     world.writer = ClaimStatusWriter(world.driver, world.monitor, clock=world.clock, metrics=world.metrics)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims, PrepareResult
+from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from runtime.api_server import ApiServerError, StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (
@@ -39,7 +39,7 @@ def metrics() -> PluginMetrics:
 
 @pytest.fixture
 def driver(node: Node, api: FakeApi, clock: FakeClock, metrics: PluginMetrics) -> Iterator[Driver]:
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
+    driver = Driver(node.preparer(), api, node.view, NODE, FakeUsage(), clock=clock, metrics=metrics)
     yield driver
     driver.close()
 
@@ -364,7 +364,7 @@ def test_a_claim_that_cannot_be_parsed_fails_alone_and_at_once(
 ) -> None:
     api = UnreadableFirst()
     api.add_claim(claim_object(2, *devices(2)))
-    driver = Driver(NodeClaims(node.preparer(), api, node.view, NODE, FakeUsage()), clock=clock, metrics=metrics)
+    driver = Driver(node.preparer(), api, node.view, NODE, FakeUsage(), clock=clock, metrics=metrics)
     outcomes = prepare(driver, 1, 2)
     driver.close()
     assert "cannot be read: ns/claim-1 is stored and cannot be read: it is nested too deeply" in outcomes[uid(1)].error

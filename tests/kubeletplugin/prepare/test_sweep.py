@@ -16,7 +16,7 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
-from kubeletplugin.prepare.driver import ClaimReference, Driver, NodeClaims
+from kubeletplugin.prepare.driver import ClaimReference, Driver
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, PodResources
 from runtime.api_server import StatusError, UnreachableError, UnreadableAnswerError
@@ -55,8 +55,9 @@ class Bench:
             self.prepare(number, *devices(number))
             self.api.add_claim(claim_object(number, *devices(number)))
         self.usage = NodeUsage(PodResources(kubelet.socket, 0.2), self.processes)
-        claims = NodeClaims(self.preparer, self.api, node.view, NODE, self.usage)
-        self.driver = Driver(claims, clock=self.clock, metrics=self.metrics)
+        self.driver = Driver(
+            self.preparer, self.api, node.view, NODE, self.usage, clock=self.clock, metrics=self.metrics
+        )
         self.sweeper = Sweeper(self.driver, 300.0, clock=self.clock, metrics=self.metrics, jitter=middle)
 
     def prepare(self, number: int, *results: JsonObject) -> None:
@@ -714,10 +715,6 @@ def test_a_sweep_that_failed_is_repeated_soon(bench: Bench, monkeypatch: pytest.
 
 
 def test_nodes_that_start_together_do_not_sweep_together(bench: Bench) -> None:
-    bench.driver.node = NodeClaims(
-        bench.preparer, bench.api, bench.node.view, NODE, NodeUsage(PodResources(bench.kubelet.socket), FakeProcesses())
-    )
-
     def second_sweep(seed: int) -> float:
         clock, begun = FakeClock(), []
         jitter = random.Random(seed).uniform  # noqa: S311 - a test

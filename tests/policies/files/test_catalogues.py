@@ -123,6 +123,29 @@ def test_a_known_type_keeps_what_an_entry_does_not_state(
 
 
 @pytest.mark.parametrize(
+    ("fields", "candidate"),
+    [
+        ("", False),
+        (", memoryGiB: 7", False),
+        (", family: trn3", False),
+        (", devices: 16", True),
+        (", coresPerDevice: 8", True),
+        (", defaultLogicalNeuronCore: 1", True),
+        (", topology: switch", True),
+        (", deviceGroups: [4]", True),
+        (", ultraserverNodes: []", True),
+    ],
+)
+def test_a_type_that_aws_does_not_offer_is_a_candidate_if_the_entry_states_what_claims_need(
+    fields: str, candidate: bool
+) -> None:
+    made = entry(fields, "trn3s-es.48xlarge")
+    assert (made.released, made.offered) == (candidate, candidate)
+    assert entry(", memoryGiB: 7", "trn2.48xlarge").released
+    assert entry(fields, "trn9.3xlarge" if "deviceGroups" not in fields else "trn9.48xlarge").released
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         "devices: 4, deviceGroups: [2, 4]",

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import datetime as dt
+import gc
 import itertools
 import time
 from typing import Any
@@ -392,6 +393,24 @@ def test_a_policy_whose_condition_fails_does_not_match_and_reports_it() -> None:
     found, errors = first_match(loaded(text).conversions, of_object(POD), frozen_clock)
     assert found is None
     assert tuple(map(str, errors)) == ("p0: match condition 'a' failed: no such key: 'none' (line 1, column 13)",)
+
+
+def test_an_evaluation_leaves_nothing_for_the_garbage_collection() -> None:
+    spec = """
+    params: {most: 2}
+    matchConditions: [{name: named, expression: has(object.metadata.name)}]
+    variables: [{name: name, expression: object.metadata.name}, {name: long, expression: variables.name.size() > 1}]
+    validations: [{expression: variables.long && params.most > 2, messageExpression: "variables.name + ' fails'"}]
+    """
+    rules, subject = loaded(policy(spec)).validating, of_object(POD)
+    assert [messages(each) for each in evaluate(rules, subject, NOW, frozen_clock)] == [["train fails"]]
+    gc.collect()
+    gc.disable()
+    try:
+        evaluate(rules, subject, NOW, frozen_clock)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_evaluating_does_not_change_the_object() -> None:

@@ -34,6 +34,22 @@ def test_a_review_that_would_wait_ends_before_its_effects() -> None:
     assert effects == ["written"]
 
 
+def test_a_review_in_a_task_does_not_wait_for_the_event_loop() -> None:
+    order: list[str] = []
+
+    async def review() -> None:
+        await before_waiting()
+        order.append("review")
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(order.append, "next iteration")
+        await review()
+
+    assert first_step(at_once()) is DECISION
+    asyncio.run(main())
+    assert order[0] == "review"
+
+
 def test_what_a_review_has_open_is_closed() -> None:
     closed: list[str] = []
 
