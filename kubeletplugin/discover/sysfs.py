@@ -31,6 +31,8 @@ PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
 
 ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
 
+COMPONENTS_SINCE: Final = (2, 30, 2)
+"""The first version of the kernel driver with `unhealthy_components`."""
 DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
 """The name of a device, here and in /dev."""
 _EC2_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)

@@ -148,8 +148,10 @@ class Validator:
                 seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), context)
             else:
                 seconds = effort.of_unread(claim.spec) + effort.of_unread(claim.old)
-            work = functools.partial(_judge_specs, claim.specs, context)
-            decision = await self._lane.run(request.namespace, work, seconds, (id(context), claim.key))
+            # A long spec is read in the lane, too: what is wrong with it takes time to say.
+            decision = await self._lane.run(
+                request.namespace, lambda: _judge_specs(claim.specs, context), seconds, (id(context), claim.key)
+            )
             if context is self._context:
                 self._keep(claim, decision)
         return decision
