@@ -316,7 +316,9 @@ def decide(
     left_out = subject.left_out + len(subject.pods) - len(parts)
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
-    own = [*queues.declared(subject.group, subject.kind, subject.data, device_class)]
+    own: list[Finding] = []
+    if (subject.group, subject.kind) in queues.COUNTING_KINDS:
+        own += queues.declared(subject.group, subject.kind, subject.data, device_class)
     if (subject.group, subject.kind) in node_pools.KINDS:
         own += unread_pool(subject.kind, subject.data)
     own += _uncounted(subject, parts, inputs)

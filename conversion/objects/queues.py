@@ -49,6 +49,8 @@ _COUNTED_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("karpenter.sh", "Provisioner"): ("limits",),
 }
 """Fields of `spec` with amounts of resources."""
+COUNTING_KINDS: Final = frozenset({*_COUNTED_KINDS, (KUEUE_GROUP, "ClusterQueue")})
+"""Group and kind of the objects for which `declared` has findings."""
 _VOLCANO_NEEDS: Final = "Volcano allocates claims from 1.12 on. "
 """Source: volcano-sh/volcano#3799, #4400. No other finding says what this scheduler needs."""
 _ALTERNATIVES: Final = (
