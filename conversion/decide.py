@@ -41,6 +41,7 @@ from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
 from neuron import names
+from neuron.api import node_pools
 from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
 from neuron.api.workloads import GroupClaim, group_of
@@ -316,7 +317,8 @@ def decide(
     placement = _place(subject, parts)
     device_class = inputs.conversion.options.device_class
     own = [*queues.declared(subject.group, subject.kind, subject.data, device_class)]
-    own += unread_pool(subject.group, subject.kind, subject.data)
+    if (subject.group, subject.kind) in node_pools.KINDS:
+        own += unread_pool(subject.kind, subject.data)
     own += _uncounted(subject, parts, inputs)
     own += _unread_settings(subject, parts)
     own += _unread_resources(subject, parts)

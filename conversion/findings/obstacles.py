@@ -15,7 +15,7 @@ from conversion.facts import NamespaceFacts
 from conversion.objects import pods
 from neuron import names
 from neuron.api.fields import mapping, mappings, text
-from neuron.api.node_pools import KINDS, NODE_GROUP, Pool, describe
+from neuron.api.node_pools import NODE_GROUP, Pool, describe
 from neuron.api.nodes import REQUIRED, Requirement, matches_nothing
 from neuron.findings import Finding, few, short, warning
 
@@ -125,9 +125,9 @@ def unknown_pools(context: ConversionContext) -> Finding:
     return warning("NEU905", "spec", message, fix, context.pools.problem)
 
 
-def unread_pool(group: str, kind: str, data: object) -> Iterator[Finding]:
-    """NEU905 about an object that describes the nodes of an autoscaler, and that has a wrong form."""
-    problem = describe(kind, data) if (group, kind) in KINDS else None
+def unread_pool(kind: str, data: object) -> Iterator[Finding]:
+    """NEU905 about an object of a kind of `node_pools.KINDS` that has a wrong form."""
+    problem = describe(kind, data)
     if isinstance(problem, str):
         what, _, path = problem.partition(" - at `$")
         name = short(text(mapping(mapping(data).get("metadata")).get("name")), _MOST_NAME)

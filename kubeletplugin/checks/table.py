@@ -13,7 +13,7 @@ from kubeletplugin.checks.readings import DeviceNode, Readings
 from kubeletplugin.discover import core_use, sysfs
 from neuron import names
 from neuron.findings import few
-from neuron.hardware import connections, device_groups, pci_addresses
+from neuron.hardware import connections, device_groups
 from neuron.hardware.instances import Topology
 
 MOVED_TREE: Final = (2, 31)
@@ -191,7 +191,7 @@ def _links(readings: Readings) -> Judgement:
 
 
 def _pci(readings: Readings) -> Judgement:
-    documented = pci_addresses.ADDRESSES.get(readings.instance.name if readings.instance else "", ())
+    documented = connections.PCI_ADDRESSES.get(readings.instance.name if readings.instance else "", ())
     found = readings.functions
     if not found:
         return Judgement(None, "no PCI function of a Neuron device is in /sys/bus/pci/devices")

@@ -12,7 +12,7 @@ from typing import Final
 
 from kubeletplugin.discover import core_use, sysfs
 from neuron.findings import did_you_mean
-from neuron.hardware import connections, pci_addresses
+from neuron.hardware import connections
 from neuron.hardware.instances import Catalogue, InstanceType
 
 DRIVER_VERSION: Final = "2.25.4.0"
@@ -154,7 +154,7 @@ def write_use(sysfs_root: Path, index: int, cores: Iterable[int], memory: int = 
 
 def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:
     """Write the PCI functions of a type whose addresses are documented; 16 buses share a root complex."""
-    for address in pci_addresses.ADDRESSES.get(entry.name, ()):
+    for address in connections.PCI_ADDRESSES.get(entry.name, ()):
         domain, bus, _ = address.split(":")
         device, second_node = _FUNCTIONS[entry.name]
         function = Path(f"devices/pci{domain}:{bus[0]}0/{address}")

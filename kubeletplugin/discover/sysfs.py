@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from neuron import names
-from neuron.hardware import pci_addresses
+from neuron.hardware.connections import PCI_ADDRESSES
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
 CLASS: Final = Path("class/neuron_device")
@@ -371,7 +371,7 @@ def pci_places(sysfs_root: Path, instance_type: str | None, indices: Collection[
 def _assigned(functions: Mapping[str, Path], instance_type: str | None, indices: Collection[int]) -> dict[int, Path]:
     if len(indices) == len(functions) == 1:
         return dict(zip(indices, functions.values(), strict=True))
-    documented = pci_addresses.ADDRESSES.get(instance_type or "", ())
+    documented = PCI_ADDRESSES.get(instance_type or "", ())
     if not functions.keys() <= set(documented):
         return {}
     return {index: functions[address] for index, address in enumerate(documented) if address in functions}

@@ -6,6 +6,7 @@ devices are connected: the AWS Neuron documentation (neuron-ls, CONNECTED DEVICE
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Final
 
 from neuron import names
@@ -37,6 +38,23 @@ def _group_id(entry: InstanceType, device_id: int, size: int) -> str:
     """As AWS's ids: equal on all nodes of a type, different for each group."""
     return device_groups.hashed(f"{entry.name}/{size}/{device_id // size}")
 
+
+PCI_ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = {
+    "trn1.32xlarge": (
+        *("0000:10:1c.0", "0000:10:1d.0", "0000:a0:1c.0", "0000:a0:1d.0"),
+        *("0000:20:1b.0", "0000:20:1c.0", "0000:90:1b.0", "0000:90:1c.0"),
+        *("0000:20:1d.0", "0000:20:1e.0", "0000:90:1d.0", "0000:90:1e.0"),
+        *("0000:10:1e.0", "0000:10:1b.0", "0000:a0:1e.0", "0000:a0:1b.0"),
+    ),
+    "trn2.48xlarge": (
+        *("0000:cc:00.0", "0000:b5:00.0", "0000:b6:00.0", "0000:cb:00.0"),
+        *("0000:6f:00.0", "0000:58:00.0", "0000:59:00.0", "0000:6e:00.0"),
+        *("0000:9b:00.0", "0000:84:00.0", "0000:85:00.0", "0000:9a:00.0"),
+        *("0000:f8:00.0", "0000:e1:00.0", "0000:e2:00.0", "0000:f7:00.0"),
+    ),
+}
+"""PCI addresses of the devices of an instance type, by device index. Only these types have a documented list, in the
+samples of `neuron-ls` in the AWS Neuron documentation."""
 
 TORUS_WIDTH: Final = 4
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from neuron import names
-from neuron.hardware import capacities, connections, device_groups, pci_addresses
+from neuron.hardware import capacities, connections, device_groups
 from neuron.hardware.connections import TORUS_WIDTH
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
 
@@ -120,7 +120,8 @@ def catalogue_shapes(catalogue: Catalogue) -> Iterator[DeviceShape]:
             varying[qualified(_CAPACITY_BLOCK)] = Varying()
         if entry.ultraserver_nodes is None or entry.ultraserver_nodes:  # None: not known.
             varying |= {qualified(name): Varying() for name in OPERATOR_ATTRIBUTES}
-        if pci_addresses.tells(entry):
+        # Such a node can tell which device has which PCI function.
+        if entry.devices == 1 or entry.name in connections.PCI_ADDRESSES:
             varying |= {names.ATTRIBUTE_PCIE_ROOT: Varying(), names.ATTRIBUTE_NUMA_NODE: Varying()}
         count = entry.devices or _UNKNOWN_DEVICES
         capacity, shares = _capacity(entry, 1), _shares(entry)

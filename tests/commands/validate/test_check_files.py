@@ -152,6 +152,7 @@ class TestOtherKinds:
             " as if it were not there."
         ]
         assert found(made | {"spec": {"weight": 5}}) == []
+        assert found(made | {"apiVersion": "example.com/v1", "spec": {"weight": "5"}}) == []
 
     def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []

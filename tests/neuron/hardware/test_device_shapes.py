@@ -13,7 +13,7 @@ from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, Place
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names
-from neuron.hardware import pci_addresses
+from neuron.hardware.connections import PCI_ADDRESSES
 from neuron.hardware.device_shapes import (
     OPERATOR_ATTRIBUTES,
     DeviceShape,
@@ -58,7 +58,7 @@ class TestCatalogue:
         entry = CATALOGUE.get(instance_type)
         assert entry is not None
         devices = tuple(NeuronDevice(index) for index in range(entry.devices or 0))
-        known = devices if pci_addresses.tells(entry) else ()
+        known = devices if entry.devices == 1 or entry.name in PCI_ADDRESSES else ()
         places = {device.index: Place("pci0000:c8", 1) for device in known}
         hardware = NodeHardware(instance_type, "2.25.4.0", devices, places=places)
         facts = NodeFacts("node", "uid", instance_type, {1: "nn-1", 2: "nn-2", 3: "nn-3"}, "cr-1")
