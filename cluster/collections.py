@@ -1,5 +1,4 @@
-"""How the API server is asked for each kind of objects of a store, what is kept of one object, and the caches of a
-store that follows the API server.
+"""How the API server is asked for each kind of objects of a store, and the caches of a store that follows it.
 
 Replicas tell each other the instance types that they have seen (`Store.learn_types`, by their Leases), also a replica
 that starts while a type has no Node. So all choose the same candidates, until the last replica that knows the type has
@@ -8,19 +7,12 @@ converted does not depend on observations, but on `Store.supply`: what exists no
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from cluster import resources
 from cluster.bounded_objects import KEPT, Key
-from cluster.kinds import claim_templates, namespaces
-from cluster.kinds.claim_templates import TemplateFacts, project_template
-from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.namespaces import project_namespace_record
-from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_limit_range, project_quota
-from cluster.kinds.resource_slices import project_slice
+from cluster.kinds.claim_templates import TemplateFacts
 from cluster.look_ups import LookUps
 from cluster.reflector import Projection, Reflector
 from cluster.store import (
@@ -37,10 +29,8 @@ from cluster.store import (
     StoredKind,
 )
 from neuron import names
-from neuron.api.node_pools import describe
-from neuron.api.workloads import resized_in_place
 from runtime.api_server import ApiServer, Collection, Resource
-from runtime.watching import Timing
+from runtime.watching import LONGEST_OBJECT, Timing
 
 T = TypeVar("T")
 
@@ -59,58 +49,46 @@ OLDER: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeptKind(Generic[T]):
-    """A kind, where its objects are, and what is kept of them.
+    """A kind, and where its objects are.
 
     Attributes:
         needed: whether a store without its objects is of no use.
         installed: whether the API server always serves the collection. If not, it is empty while it is not served.
         older: a version that is read where that of `collection` is not served.
+        longest: bytes of an object; a longer one counts as unreadable.
     """
 
     kind: StoredKind[T]
     collection: Collection
-    projection: Projection[T]
     needed: bool = True
     installed: bool = True
     older: Collection | None = None
+    longest: int = LONGEST_OBJECT
+
+    @property
+    def projection(self) -> Projection[T]:
+        """What a cache keeps of each object."""
+        return Projection(self.kind.project, self.kind.unreadable, self.longest, self.kind.bounds)
 
 
-TEMPLATES: Final = KeptKind(
-    CLAIM_TEMPLATE,
-    Collection(resources.RESOURCE_CLAIM_TEMPLATES),
-    Projection(
-        project_template,
-        claim_templates.UNREADABLE_TEMPLATE,
-        KEPT.template,
-        claim_templates.BOUNDS,
-    ),
-)
+TEMPLATES: Final = KeptKind(CLAIM_TEMPLATE, Collection(resources.RESOURCE_CLAIM_TEMPLATES), longest=KEPT.template)
 OTHERS: Final[tuple[KeptKind[Any], ...]] = (
-    KeptKind(RESOURCE_SLICE, OUR_SLICES, Projection(project_slice)),
-    KeptKind(DEVICE_CLASS, Collection(resources.DEVICE_CLASSES), Projection(project_class, UNREADABLE_CLASS)),
-    KeptKind(
-        NAMESPACE, Collection(resources.NAMESPACES), Projection(project_namespace_record, bounds=namespaces.BOUNDS)
-    ),
-    KeptKind(RESOURCE_QUOTA, Collection(resources.RESOURCE_QUOTAS), Projection(project_quota)),
-    KeptKind(LIMIT_RANGE, Collection(resources.LIMIT_RANGES), Projection(project_limit_range)),
+    KeptKind(RESOURCE_SLICE, OUR_SLICES),
+    KeptKind(DEVICE_CLASS, Collection(resources.DEVICE_CLASSES)),
+    KeptKind(NAMESPACE, Collection(resources.NAMESPACES)),
+    KeptKind(RESOURCE_QUOTA, Collection(resources.RESOURCE_QUOTAS)),
+    KeptKind(LIMIT_RANGE, Collection(resources.LIMIT_RANGES)),
 )
 """What every store of a cluster has, beside the templates."""
-RESIZERS: Final = KeptKind(
-    AUTOSCALER,
-    Collection(resources.VERTICAL_POD_AUTOSCALERS),
-    Projection(resized_in_place),
-    needed=False,
-    installed=False,
-)
+RESIZERS: Final = KeptKind(AUTOSCALER, Collection(resources.VERTICAL_POD_AUTOSCALERS), needed=False, installed=False)
 """Most clusters have none of them, or not even their CustomResourceDefinition: such a collection costs one request in
 five minutes. Only a warning depends on them."""
 SUPPLIES: Final[tuple[KeptKind[Any], ...]] = (
-    KeptKind(NODE, Collection(resources.NODES, metadata_only=True), Projection(project_node), needed=False),
+    KeptKind(NODE, Collection(resources.NODES, metadata_only=True), needed=False),
     *(
         KeptKind(
             POOLS[kind],
             Collection(each),
-            Projection(functools.partial(describe, kind)),
             needed=False,
             installed=False,
             older=Collection(OLDER[each]) if each in OLDER else None,

@@ -1,51 +1,33 @@
 """Fills a store with objects as people write them: of files, or of lists of a cluster. Any of them may be malformed."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
 from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
-from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
-from cluster.kinds.namespaces import project_namespace_record
-from cluster.kinds.nodes import project_node
-from cluster.kinds.resource_quotas import project_limit_range, project_quota
-from cluster.kinds.resource_slices import project_slice
 from cluster.store import (
-    AUTOSCALER,
     CLAIM_TEMPLATE,
-    DEVICE_CLASS,
-    LIMIT_RANGE,
+    KINDS,
     NAMESPACE,
-    NODE,
     POD_GROUP,
-    POOLS,
     RESOURCE_CLAIM,
     RESOURCE_QUOTA,
-    RESOURCE_SLICE,
     TO_COME,
     Store,
     StoredKind,
 )
 from conversion.claims import templates
 from conversion.objects.kinds import WITHOUT_PODS
-from neuron.api import node_pools, workloads
+from neuron.api import workloads
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import WrongFormError
 
 T = TypeVar("T")
 
-_READERS: Final[Mapping[tuple[str, str], tuple[StoredKind[Any], Callable[[Mapping[str, Any]], Any]]]] = {
-    ("", "Namespace"): (NAMESPACE, project_namespace_record),
-    ("", "ResourceQuota"): (RESOURCE_QUOTA, project_quota),
-    ("", "LimitRange"): (LIMIT_RANGE, project_limit_range),
-    (GROUP, "DeviceClass"): (DEVICE_CLASS, project_class),
-    workloads.VERTICAL_AUTOSCALER: (AUTOSCALER, workloads.resized_in_place),
-    (GROUP, "ResourceSlice"): (RESOURCE_SLICE, project_slice),
-    ("", "Node"): (NODE, project_node),
-    **{(group, kind): (POOLS[kind], functools.partial(node_pools.describe, kind)) for group, kind in node_pools.KINDS},
+_READERS: Final[Mapping[tuple[str, str], StoredKind[Any]]] = {
+    (kind.group, kind.name): kind for kind in KINDS.values() if kind not in (CLAIM_TEMPLATE, RESOURCE_CLAIM, POD_GROUP)
 }
 MEANT_FOR_OTHERS: Final = frozenset(
     {*_READERS, (GROUP, CLAIM_TEMPLATE.name), (GROUP, RESOURCE_CLAIM.name), *WITHOUT_PODS}
@@ -60,11 +42,10 @@ def take(store: Store, group: str, kind: str, namespace: str, name: str, data: d
     """
     key = (namespace, name)
     if (group, kind) in _READERS:
-        target, project = _READERS[group, kind]
-        facts = _read(project, data)
-        if facts is None and kind == "DeviceClass":
-            facts = UNREADABLE_CLASS
-        if target in (NAMESPACE, DEVICE_CLASS, NODE, RESOURCE_SLICE):
+        target = _READERS[group, kind]
+        facts = _read(target.project, data)
+        facts = target.unreadable if facts is None else facts
+        if not target.namespaced:
             key = ("", name)
         if facts is not None and (name or target is not NAMESPACE):
             store.put(target, key, facts)

@@ -16,21 +16,26 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
-from cluster.bounded_objects import Key
-from cluster.kinds.claim_templates import TemplateFacts
-from cluster.kinds.device_classes import ClassFacts, DeviceClasses
-from cluster.kinds.namespaces import NamespaceRecord
-from cluster.kinds.node_pools import SupplyIndex
-from cluster.kinds.nodes import NodeKind, with_node, with_types
-from cluster.kinds.resource_quotas import NamespaceQuotas, QuotaFacts
-from cluster.kinds.resource_slices import SliceFacts, TraitCounts, with_pool
+from cluster.bounded_objects import Bounds, Key
+from cluster.kinds import claim_templates, namespaces
+from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, project_template
+from cluster.kinds.device_classes import UNREADABLE_CLASS, ClassFacts, DeviceClasses, project_class
+from cluster.kinds.namespaces import (
+    NamespaceQuotas,
+    NamespaceRecord,
+    QuotaFacts,
+    project_limit_range,
+    project_namespace_record,
+    project_quota,
+)
+from cluster.kinds.nodes import NodeKind, SupplyIndex, project_node, with_node, with_types
+from cluster.kinds.resource_slices import Census, SliceFacts, TraitCounts, project_slice, with_pool
 from conversion.claims.pools import NO_SUPPLY, Supply
 from conversion.facts import NO_FACTS, NamespaceFacts
-from neuron.api import node_pools
-from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api import node_pools, workloads
+from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec
 from neuron.api.fields import namespace_named
 from neuron.api.node_pools import Described
-from neuron.api.slice_shapes import Census
 from neuron.api.workloads import GroupClaim, group_of
 from neuron.hardware.device_shapes import DeviceShape
 from neuron.hardware.instances import Observation
@@ -82,25 +87,46 @@ class Slices:
         return True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def _kept_otherwise(_item: Mapping[str, Any]) -> None:
+    """Caches keep nothing of such an object; `from_files` reads it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StoredKind(Generic[T]):
-    """A kind of objects of which a store keeps something; the type of what it keeps is `T`."""
+    """A kind of objects of which a store keeps something; the type of what it keeps is `T`.
+
+    Attributes:
+        group: of the API.
+        project: what is kept of an object: a value that compares by content; None: the object is not kept.
+        unreadable: is kept for an object that cannot be read; None: nothing is kept.
+        bounds: how many bytes a cache keeps in all; None: no bound.
+        namespaced: whether objects have a namespace.
+    """
 
     name: str
+    group: str = ""
+    project: Callable[[Mapping[str, Any]], T | None] = _kept_otherwise
+    unreadable: T | None = None
+    bounds: Bounds[T] | None = None
+    namespaced: bool = True
 
 
-NAMESPACE: Final[StoredKind[NamespaceRecord]] = StoredKind("Namespace")
-RESOURCE_QUOTA: Final[StoredKind[QuotaFacts]] = StoredKind("ResourceQuota")
-LIMIT_RANGE: Final[StoredKind[bool]] = StoredKind("LimitRange")
-DEVICE_CLASS: Final[StoredKind[ClassFacts]] = StoredKind("DeviceClass")
-CLAIM_TEMPLATE: Final[StoredKind[TemplateFacts]] = StoredKind("ResourceClaimTemplate")
-RESOURCE_CLAIM: Final[StoredKind[ClaimSpec]] = StoredKind("ResourceClaim")
-RESOURCE_SLICE: Final[StoredKind[SliceFacts]] = StoredKind("ResourceSlice")
-NODE: Final[StoredKind[NodeKind]] = StoredKind("Node")
-POOLS: Final[Mapping[str, StoredKind[Described]]] = {kind: StoredKind(kind) for _, kind in node_pools.KINDS}
+NAMESPACE: Final = StoredKind("Namespace", "", project_namespace_record, bounds=namespaces.BOUNDS, namespaced=False)
+RESOURCE_QUOTA: Final = StoredKind("ResourceQuota", "", project_quota)
+LIMIT_RANGE: Final = StoredKind("LimitRange", "", project_limit_range)
+DEVICE_CLASS: Final = StoredKind("DeviceClass", GROUP, project_class, UNREADABLE_CLASS, namespaced=False)
+CLAIM_TEMPLATE: Final = StoredKind(
+    "ResourceClaimTemplate", GROUP, project_template, UNREADABLE_TEMPLATE, claim_templates.BOUNDS
+)
+RESOURCE_CLAIM: Final[StoredKind[ClaimSpec]] = StoredKind("ResourceClaim", GROUP)
+RESOURCE_SLICE: Final = StoredKind("ResourceSlice", GROUP, project_slice, namespaced=False)
+NODE: Final = StoredKind("Node", "", project_node, namespaced=False)
+POOLS: Final[Mapping[str, StoredKind[Described]]] = {
+    kind: StoredKind(kind, group, functools.partial(node_pools.describe, kind)) for group, kind in node_pools.KINDS
+}
 """What describes pools of autoscalers, by the name of its kind."""
-POD_GROUP: Final[StoredKind[Sequence[GroupClaim]]] = StoredKind("PodGroup")
-AUTOSCALER: Final[StoredKind[tuple[str, str]]] = StoredKind("VerticalPodAutoscaler")
+POD_GROUP: Final[StoredKind[Sequence[GroupClaim]]] = StoredKind(workloads.POD_GROUP, workloads.SCHEDULING)
+AUTOSCALER: Final = StoredKind("VerticalPodAutoscaler", workloads.VERTICAL_AUTOSCALER[0], workloads.resized_in_place)
 """Those that resize pods in place: kind and name of the workload."""
 TO_COME: Final[StoredKind[bool]] = StoredKind("to come")
 """ResourceClaimTemplates that an operator will make."""

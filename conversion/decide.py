@@ -29,9 +29,9 @@ from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
+from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
 from conversion.findings.obstacles import resized, unread_pool
 from conversion.findings.pod_claims import Claiming, KnownClaim
-from conversion.findings.template_findings import NO_TEMPLATES, KnownTemplates
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
 from conversion.objects.pod_places import PodPlace, find_pods, path_text, values_at

@@ -25,27 +25,23 @@ from kubeletplugin.discover.processes import Folder, Processes
 from kubeletplugin.discover.sysfs import NodeHardware, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.kubelet import (
-    Prober,
     SocketError,
     SocketKeeper,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    probe_service,
     registration,
     remove_stale_sockets,
     socket_paths,
 )
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
-    ALL_WELL,
     CHECKS_WELL,
     LEFT,
-    NO_PLUGIN,
-    OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
-    REGISTERED_AGAIN,
     HoldReporter,
     Said,
     StateReporter,
@@ -154,22 +150,12 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             (
                 own,
                 lasting(lambda: device_plugin(own.state, settings.device_plugin_guard)),
-                Said(LEFT, NO_PLUGIN),
+                LEFT,
                 metrics.device_plugin,
             ),
-            (
-                publisher.other,
-                functools.partial(other_driver, publisher.other),
-                Said(OTHER_LEFT, OTHER_GONE),
-                metrics.other_driver,
-            ),
-            (
-                gate,
-                functools.partial(lost_registration, gate),
-                Said(REGISTERED, REGISTERED_AGAIN),
-                None,
-            ),
-            (checks, functools.partial(node_checks, checks), Said(CHECKS_WELL, ALL_WELL), None),
+            (publisher.other, functools.partial(other_driver, publisher.other), OTHER_LEFT, metrics.other_driver),
+            (gate, functools.partial(lost_registration, gate), REGISTERED, None),
+            (checks, functools.partial(node_checks, checks), CHECKS_WELL, None),
         )
         for source, say, ended, gauge in states:
             parts.append(StateReporter(source, say, ended, own, gauge=gauge, clock=clock, metrics=metrics))
@@ -195,8 +181,8 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         await stack.enter_async_context(_serving(registering))
         parts.append(SocketKeeper(plugin, registering, gate, clock))
         if settings.health_port:
-            prober = Prober(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
-            await stack.enter_async_context(_health_service(settings, prober))
+            probes = probe_service(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
+            await stack.enter_async_context(_health_service(settings, probes))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
         await _until_stopped(stop, *parts)
         if not (await asyncio.to_thread(sockets)).names:
@@ -324,11 +310,11 @@ async def _outlast_registration(gate: KubeletGate, clock: Clock) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _health_service(settings: DriverSettings, prober: Prober) -> AsyncIterator[None]:
+async def _health_service(settings: DriverSettings, probes: grpc.GenericRpcHandler) -> AsyncIterator[None]:
     host = _host(settings)
     where = f"[{host}]:{settings.health_port}" if ":" in host else f"{host}:{settings.health_port}"  # RFC 3986
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((prober.handler(),))
+    server.add_generic_rpc_handlers((probes,))
     try:
         server.add_insecure_port(where)
         await server.start()

@@ -37,16 +37,16 @@ def rows(
         for device in claim.devices:
             if device.admin_access:
                 continue
-            users = {(each.pod.partition("/")[2], each.container) for each in used if _uses(each, claim, device)}
+            users = {
+                (each.pod.partition("/")[2], each.container)
+                for each in used
+                if is_of(each, claim) and each.device == device.device and each.request in ("", device.parent_request)
+            }
             for index in device.indices:
                 text = _cores(device, cores.get(index, 0))
                 for pod, container in users or {("", "")}:
                     found.add(DeviceUse(device_name(index), text, pod, claim.namespace, container, claim.name))
     return tuple(sorted(found))
-
-
-def _uses(used: UsedDevice, claim: PreparedClaim, device: PreparedDevice) -> bool:
-    return is_of(used, claim) and used.device == device.device and used.request in ("", device.parent_request)
 
 
 def _cores(device: PreparedDevice, count: int) -> str:

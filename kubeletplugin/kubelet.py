@@ -26,7 +26,6 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
-from kubeletplugin.prepare.preparer import DeviceAnswer
 from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, Served
 from neuron import names
 from runtime import tracing
@@ -107,23 +106,19 @@ def _budget(context: Any) -> float:
 
 
 def _prepared(messages: ModuleType, result: PrepareResult) -> object:
+    # v1beta1 has no field for it: with that version the kubelet does not tell shares of a device apart.
+    known = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
     devices = [
         messages.Device(
             request_names=[answer.request],
             pool_name=answer.pool,
             device_name=answer.device,
             cdi_device_ids=answer.cdi_device_ids,
-            **_share_id(messages, answer),
+            **({"share_id": answer.share_id} if known and answer.share_id is not None else {}),
         )
         for answer in result.devices
     ]
     return messages.NodePrepareResourceResponse(devices=devices, error=result.error)
-
-
-def _share_id(messages: ModuleType, answer: DeviceAnswer) -> dict[str, str]:
-    """v1beta1 has no field for it: with that version the kubelet does not tell shares of a device apart."""
-    known = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
-    return {"share_id": answer.share_id} if known and answer.share_id is not None else {}
 
 
 def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
@@ -158,11 +153,8 @@ def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
     return pb.NodeWatchResourcesResponse(devices=devices)
 
 
-_SERVICE: Final = "pluginregistration.Registration"
-_PLUGIN_TYPE: Final = "DRAPlugin"
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path, without the final zero (`unix(7)`)."""
-_HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 _READINESS: Final = "readiness"
 _OFFERS: Final = {f"{_READINESS}/devices": DEVICES, f"{_READINESS}/node": NODE}
 _NAMES: Final = frozenset({"", "liveness", _READINESS, *_OFFERS})
@@ -351,7 +343,7 @@ def registration(endpoint: Path, answered: Callable[[bool], None]) -> grpc.Gener
     pb = registration_v1_pb2
 
     async def get_info(_request: object, _context: object) -> object:
-        return pb.PluginInfo(type=_PLUGIN_TYPE, name=names.DRIVER, endpoint=str(endpoint), supported_versions=SERVICES)
+        return pb.PluginInfo(type="DRAPlugin", name=names.DRIVER, endpoint=str(endpoint), supported_versions=SERVICES)
 
     async def notify(request: Any, _context: object) -> object:
         if request.plugin_registered:
@@ -362,56 +354,47 @@ def registration(endpoint: Path, answered: Callable[[bool], None]) -> grpc.Gener
         return pb.RegistrationStatusResponse()
 
     return unary(
-        _SERVICE,
+        "pluginregistration.Registration",
         {"GetInfo": (get_info, pb.InfoRequest), "NotifyRegistrationStatus": (notify, pb.RegistrationStatus)},
     )
 
 
-class Prober:
-    """Answers `grpc.health.v1.Health/Check`.
+def probe_service(
+    paths: SocketPaths, *, registered: Callable[[], bool], offered: Callable[[], Collection[str]]
+) -> grpc.GenericRpcHandler:
+    """`grpc.health.v1.Health/Check`.
 
-    The services: "" and "liveness": the sockets answer; "readiness": and the kubelet has registered the plugin;
+    Its names: "" and "liveness": the sockets answer; "readiness": and the kubelet has registered the plugin;
     "readiness/devices" and "readiness/node": and the node offers single devices, or the whole UltraServer node.
     """
 
-    def __init__(
-        self, paths: SocketPaths, *, registered: Callable[[], bool], offered: Callable[[], Collection[str]]
-    ) -> None:
-        self._paths = paths
-        self._registered = registered
-        self._offered = offered
+    async def check(request: Any, context: Any) -> object:
+        name = request.service
+        if name not in _NAMES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {name!r} here.")
+        serving = await _serves(paths)
+        if name.startswith(_READINESS):
+            serving = serving and registered() and (name not in _OFFERS or _OFFERS[name] in offered())
+        return health_v1_pb2.HealthCheckResponse(status="SERVING" if serving else "NOT_SERVING")
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """The gRPC service."""
+    return unary("grpc.health.v1.Health", {"Check": (check, health_v1_pb2.HealthCheckRequest)})
 
-        async def check(request: Any, context: Any) -> object:
-            if request.service not in _NAMES:
-                await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service!r} here.")
-            serving = await self.serves() and self._ready_for(request.service)
-            return health_v1_pb2.HealthCheckResponse(status="SERVING" if serving else "NOT_SERVING")
 
-        return unary(_HEALTH_SERVICE, {"Check": (check, health_v1_pb2.HealthCheckRequest)})
-
-    def _ready_for(self, service: str) -> bool:
-        if not service.startswith(_READINESS):
-            return True
-        return self._registered() and (service not in _OFFERS or _OFFERS[service] in self._offered())
-
-    async def serves(self) -> bool:
-        """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""
-        calls: tuple[tuple[Path, str, object], ...] = (
-            (self._paths.registration, "/pluginregistration.Registration/GetInfo", registration_v1_pb2.InfoRequest()),
-            (
-                self._paths.plugin,
-                "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
-                dra_v1_pb2.NodePrepareResourcesRequest(),
-            ),
-        )
-        for path, method, request in calls:
-            async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-                call: Any = channel.unary_unary(method, request_serializer=lambda message: message.SerializeToString())
-                try:
-                    await call(request, timeout=WAITS.probe)
-                except grpc.aio.AioRpcError:
-                    return False
-        return True
+async def _serves(paths: SocketPaths) -> bool:
+    """Whether both sockets answer: GetInfo for registration, an empty NodePrepareResources on the other."""
+    calls: tuple[tuple[Path, str, object], ...] = (
+        (paths.registration, "/pluginregistration.Registration/GetInfo", registration_v1_pb2.InfoRequest()),
+        (
+            paths.plugin,
+            "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+            dra_v1_pb2.NodePrepareResourcesRequest(),
+        ),
+    )
+    for path, method, request in calls:
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            call: Any = channel.unary_unary(method, request_serializer=lambda message: message.SerializeToString())
+            try:
+                await call(request, timeout=WAITS.probe)
+            except grpc.aio.AioRpcError:
+                return False
+    return True

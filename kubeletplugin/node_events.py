@@ -27,18 +27,10 @@ from runtime.api_server import ApiServerError
 
 COMPONENT: Final = "neuron-dra-kubelet-plugin"
 APPEARED: Final = "DevicePluginActive"
-LEFT: Final = "DevicePluginGone"
 OTHER: Final = "OtherDriverActive"
-OTHER_LEFT: Final = "OtherDriverGone"
 LOST: Final = "RegistrationLost"
-REGISTERED: Final = "RegistrationBack"
 CHECK_FAILED: Final = "NodeCheckFailed"
 CHECK_NOTE: Final = "NodeCheckNote"
-CHECKS_WELL: Final = "NodeChecksWell"
-NO_PLUGIN: Final = "No device plugin offers this node's Neuron devices any more: this driver allocates them."
-OTHER_GONE: Final = "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices."
-REGISTERED_AGAIN: Final = "The kubelet has registered this driver: its devices are published."
-ALL_WELL: Final = "The checks of this node find no fault any more."
 _HELD: Final = {
     Guard.TAINT: f"new claims get none of this driver's devices (taint {DEVICE_PLUGIN_TAINT.key})",
     Guard.WITHHOLD: "this driver publishes no device",
@@ -63,6 +55,17 @@ class Said:
     reason: str
     message: str
     warning: bool = False
+
+
+LEFT: Final = Said(
+    "DevicePluginGone", "No device plugin offers this node's Neuron devices any more: this driver allocates them."
+)
+OTHER_LEFT: Final = Said(
+    "OtherDriverGone",
+    "No other driver named neuron.aws.com is on this node any more: this driver publishes its devices.",
+)
+REGISTERED: Final = Said("RegistrationBack", "The kubelet has registered this driver: its devices are published.")
+CHECKS_WELL: Final = Said("NodeChecksWell", "The checks of this node find no fault any more.")
 
 
 def node_event(facts: NodeFacts, said: Said, now: float) -> JsonObject:

@@ -12,7 +12,9 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from kubeletplugin import api_store
 from kubeletplugin.changes import Clock
@@ -105,34 +107,19 @@ def as_text(findings: tuple[NodeFinding, ...]) -> str:
 
 def as_report(settings: DriverSettings, readings: Readings, findings: tuple[NodeFinding, ...]) -> str:
     """The file: findings, what was read, and the kernel driver's files with their content."""
+    plain = msgspec.to_builtins(readings, str_keys=True, enc_hook=str)
+    for device in plain["hardware"]["devices"]:
+        device["serial"] = "hidden" if device["serial"] else None
     content = {
         "driver": driver_version(),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "findings": [dataclasses.asdict(each) for each in findings],
         "settings": {key: value for key, value in as_written(settings).items() if key not in _NOT_SHOWN},
-        "readings": _shown(readings),
+        "readings": plain,
         "files": {str(part): _tree(settings.sysfs_root / part) for part in (DEVICES, CLASS, Path("module/neuron"))},
     }
     return json.dumps(content, indent=1, default=str, sort_keys=True)
-
-
-def _shown(readings: Readings) -> Any:
-    hardware = readings.hardware
-    devices = tuple(dataclasses.replace(each, serial="hidden" if each.serial else None) for each in hardware.devices)
-    shown = dataclasses.replace(readings, hardware=dataclasses.replace(hardware, devices=devices))
-    return _plain(shown)
-
-
-def _plain(value: object) -> object:
-    """As JSON has it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value) if each.repr}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | frozenset | set):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _tree(root: Path) -> Mapping[str, str]:

@@ -117,10 +117,9 @@ class Watching:
         timing: Timing | None = None,
         effects: Effects | None = None,
         page_size: int = PAGE_SIZE,
-        version: str = "",
     ) -> None:
         self.collection = collection
-        self.version = version
+        self.version = ""
         self.verb = "list"
         self.healthy = False
         self.heard = float("-inf")

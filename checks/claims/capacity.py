@@ -13,7 +13,7 @@ from neuron import names, quantities
 from neuron.allocator.search import AllocatorCapacity
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import ConfigEntry, configs_in_force
-from neuron.findings import Finding, Severity, as_warning, closest_word, short, warning
+from neuron.findings import Finding, Severity, Suggestions, as_warning, short, warning
 from neuron.hardware.device_shapes import qualified
 from neuron.hardware.instances import Catalogue
 
@@ -32,6 +32,7 @@ class CapacityRules:
         self._configs = configs
         self._largest: dict[tuple[int, str], dict[str, int]] = {}
         self._meant: dict[str, str] = {}
+        self._suggestions = Suggestions()
 
     def check(self, leaf: Leaf, class_entries: Sequence[ConfigEntry]) -> list[Finding]:
         """NEU531 to NEU537 and NEU539 about one request."""
@@ -93,11 +94,11 @@ class CapacityRules:
         return [warning("NEU531", path, message, "The driver of this project publishes it; AWS's does not.", name)]
 
     def _closest(self, identifier: str) -> str:
-        """The most similar capacity, or an empty text; only for the first names: one takes up to a millisecond."""
-        if identifier not in self._meant and len(self._meant) < 16:
+        """The most similar capacity, or an empty text."""
+        if identifier not in self._meant:
             known = [each.rpartition("/")[2] for each in sorted(self._index.capacities())]
-            self._meant[identifier] = closest_word(identifier, known)
-        return self._meant.get(identifier, "")
+            self._meant[identifier] = self._suggestions.closest_word(identifier, known)
+        return self._meant[identifier]
 
     def _check_unshared(self, leaf: Leaf, path: str, mine: int, amount: Decimal) -> list[Finding]:
         """NEU539: the request gets whole devices."""

@@ -21,7 +21,7 @@ from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
 from neuron.api.configs import ConfigEntry, ConfigSource
-from neuron.findings import Finding, Findings, Severity, as_warning, did_you_mean, warning
+from neuron.findings import Finding, Findings, Severity, Suggestions, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue
 
 _OUR_DOMAINS: Final = (names.DRIVER, "resource.aws.com")
@@ -223,6 +223,7 @@ class _Matcher:
         self._entries: dict[str, Sequence[ConfigEntry]] = {}
         self._misspelt: dict[str, bool] = {}
         self._hints: dict[str, str] = {}
+        self._suggestions = Suggestions()
         self._undisputed: set[str] = set()
         """Paths of requests whose selectors have no finding, and match known devices."""
         self.findings = Findings()
@@ -339,10 +340,10 @@ class _Matcher:
         name, context = devices.device_class, self._context
         if exists or not name or (name == context.device_class and not context.classes_known):
             return
-        # A suggestion takes milliseconds.
-        if name not in self._hints and len(self._hints) < 16:
-            self._hints[name] = did_you_mean(name, sorted({context.device_class, *context.classes} - {name}))
-        hint = self._hints.get(name, "")
+        if name not in self._hints:
+            known = sorted({context.device_class, *context.classes} - {name})
+            self._hints[name] = self._suggestions.did_you_mean(name, known)
+        hint = self._hints[name]
         if not hint and not context.classes_known:
             return
         where = "does not exist" if context.classes_known else "is not known here"

@@ -1,16 +1,24 @@
-"""Namespaces: our annotations, labels, and all that policies can read of them."""
+"""Namespaces: our annotations, labels, all that policies can read of them, and limits on Neuron devices.
+
+Limits: which ResourceQuotas count legacy resources, the amounts per namespace, and LimitRanges. Source:
+`pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. All quotas of a namespace apply, so the
+smallest amount counts. A quota with scopes bounds some pods and no claims: its amounts are ignored here.
+"""
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from checks.words import unread_keys
 from cluster.bounded_objects import KEPT, Bounds
+from conversion.facts import LegacyQuota
 from neuron import names
 from neuron.api.fields import namespace_value
+from neuron.quantities import NotACountError, parse_count
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 
@@ -64,3 +72,101 @@ def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | 
         if key.startswith(_OUR_ANNOTATIONS) and isinstance(value, str)
     )
     return tuple(ours[: KEPT.annotations]) or None
+
+
+NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
+
+_PREFIXES: Final = ("requests", "limits")
+_LEGACY: Final = {f"{prefix}.{resource}": resource for prefix in _PREFIXES for resource in names.LEGACY_RESOURCES}
+_CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+_REQUESTS: Final = "requests."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaFacts:
+    """What is kept of a ResourceQuota.
+
+    Attributes:
+        legacy: legacy resources that it counts, sorted.
+        scoped: whether it has scopes.
+        hard: amounts of `spec.hard` that bound devices, by name, sorted.
+    """
+
+    legacy: tuple[str, ...]
+    scoped: bool
+    hard: tuple[tuple[str, int], ...]
+
+
+def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
+    """The limits of a ResourceQuota on devices; None if it has none."""
+    spec = item["spec"]
+    hard = spec.get("hard") or {}
+    scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
+    amounts = [] if scoped else [(name, amount) for name in sorted(hard) if (amount := _amount(name, hard)) is not None]
+    legacy = tuple(sorted({_LEGACY[name] for name in hard if name in _LEGACY}))
+    return QuotaFacts(legacy, scoped, tuple(amounts)) if legacy or amounts else None
+
+
+def _amount(name: str, hard: Mapping[str, object]) -> int | None:
+    # An extended resource counts the claims of a DeviceClass with this extendedResourceName, too.
+    extended = name.startswith(_REQUESTS) and "/" in name
+    if name not in _LEGACY and not name.endswith(_CLASS_SUFFIX) and not extended:
+        return None
+    try:
+        return parse_count(hard[name])
+    except NotACountError:
+        return None
+
+
+def merged(quotas: Iterable[QuotaFacts]) -> Mapping[str, int]:
+    """What all quotas of one namespace allow together."""
+    least: dict[str, int] = {}
+    for quota in quotas:
+        for name, amount in quota.hard:
+            least[name] = min(amount, least.get(name, amount))
+    return MappingProxyType(least) if least else NO_QUOTAS
+
+
+class NamespaceQuotas:
+    """Amounts by namespace, merged when a quota changes; reading is one dictionary look-up."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, dict[str, QuotaFacts]] = {}
+        self._merged: dict[str, Mapping[str, int]] = {}
+
+    def keep(self, namespace: str, name: str, facts: QuotaFacts | None) -> None:
+        """Store a quota; None: it was deleted or does not bound devices."""
+        known = self._quotas.setdefault(namespace, {})
+        if facts is None:
+            known.pop(name, None)
+        else:
+            known[name] = facts
+        if known:
+            self._merged[namespace] = merged(known.values())
+        else:
+            del self._quotas[namespace]
+            self._merged.pop(namespace, None)
+
+    def of(self, namespace: str) -> Mapping[str, int]:
+        """The amounts of a namespace, by name."""
+        return self._merged.get(namespace, NO_QUOTAS)
+
+    def legacy(self, namespace: str) -> tuple[LegacyQuota, ...]:
+        """The quotas of a namespace that count a legacy resource, by name."""
+        known = sorted(self._quotas.get(namespace, {}).items())
+        return tuple(LegacyQuota(name, facts.legacy, facts.scoped) for name, facts in known if facts.legacy)
+
+
+_LIMITED_TYPES: Final = ("Container", "Pod")
+# Each of the three denies a pod without a limit of that name (plugin/pkg/admission/limitranger).
+_LIMITS: Final = ("min", "max", "maxLimitRequestRatio")
+
+
+def project_limit_range(item: Mapping[str, Any]) -> bool | None:
+    """True if a LimitRange denies pods without a legacy resource, else None."""
+    for limit in item["spec"].get("limits") or ():
+        if limit.get("type") in _LIMITED_TYPES:
+            bounded = {name for field in _LIMITS for name in limit.get(field) or ()}
+            if not bounded.isdisjoint(names.LEGACY_RESOURCES):
+                return True
+    return None

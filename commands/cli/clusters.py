@@ -163,9 +163,15 @@ def namespace_name(text: str) -> str:
     return text
 
 
-def namespace_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`-n` / `--namespace`, passed to the command as `namespace`: None if it is not set (`ClusterChoice.namespace`)."""
-    return click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help=help_text)
+def namespace_option(
+    help_text: str, name: str = "namespace", **attributes: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`-n` / `--namespace`, passed to the command as `name`: None if it is not set (`ClusterChoice.namespace`).
+
+    Args:
+        attributes: further ones of `click.option`, such as a default.
+    """
+    return click.option("-n", "--namespace", name, type=namespace_name, metavar="NAME", help=help_text, **attributes)
 
 
 @contextlib.asynccontextmanager

@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected
 from commands.cli.streams import say, write
-
-if TYPE_CHECKING:
-    from commands.cordon.operator import Operator, Scene
+from commands.cordon import targets
+from commands.cordon.operator import CannotCordonError, Operator, Scene
+from commands.cordon.targets import PodUse, Target
+from neuron import names
+from neuron.api.slices import read_rule
+from neuron.findings import few
+from runtime.text import aligned, counted, named
 
 NOT_DONE: Final = 1
 TIMEOUT: Final = 300.0
@@ -31,10 +35,8 @@ def cordon(target: str, cluster: ClusterChoice) -> None:
     Exit codes: 0; 2 if the cluster cannot be read, or a permission is missing.
     """
 
-    async def work(operator: "Operator", scene: "Scene") -> str:
-        from commands.cordon import render
-
-        return render.cordoned(await operator.cordon(scene))
+    async def work(operator: Operator, scene: Scene) -> str:
+        return cordoned(await operator.cordon(scene))
 
     write(asyncio.run(_work(target, cluster, work)))
 
@@ -63,18 +65,16 @@ def drain(context: click.Context, /, target: str, cluster: ClusterChoice, yes: b
     """
     done = True
 
-    async def work(operator: "Operator", scene: "Scene") -> str:
+    async def work(operator: Operator, scene: Scene) -> str:
         nonlocal done
-        from commands.cordon import render
-
-        write(render.plan(scene, await operator.owners(scene.evicted)))
+        write(plan(scene, await operator.owners(scene.evicted)))
         if not yes:
             done = False
             say("Nothing was changed. Add --yes to drain.")
             return ""
         by, left = await operator.drain(scene, timeout)
         done = not left
-        return render.drained(by, left, timeout)
+        return drained(by, left, timeout)
 
     write(asyncio.run(_work(target, cluster, work)))
     context.exit(0 if done else NOT_DONE)
@@ -91,11 +91,9 @@ def uncordon(target: str, cluster: ClusterChoice) -> None:
     Exit codes: 0; 2 if the cluster cannot be read, or a permission is missing.
     """
 
-    async def work(operator: "Operator", scene: "Scene") -> str:
-        from commands.cordon import render
-
+    async def work(operator: Operator, scene: Scene) -> str:
         done = await operator.uncordon(scene)
-        return render.uncordoned(scene, await operator.look(scene.target, must_exist=False), done=done)
+        return uncordoned(scene, await operator.look(scene.target, must_exist=False), done=done)
 
     write(asyncio.run(_work(target, cluster, work, must_exist=False)))
 
@@ -103,24 +101,129 @@ def uncordon(target: str, cluster: ClusterChoice) -> None:
 async def _work(
     text: str,
     cluster: ClusterChoice,
-    work: "Callable[[Operator, Scene], Awaitable[str]]",
+    work: Callable[[Operator, Scene], Awaitable[str]],
     *,
     must_exist: bool = True,
 ) -> str:
-    from commands.cordon.operator import CannotCordonError
-    from commands.cordon.targets import TargetError, parse
-
     try:
-        target = parse(text)
+        target = targets.parse(text)
         async with _operator(cluster) as operator:
             return await work(operator, await operator.look(target, must_exist=must_exist))
-    except (TargetError, CannotCordonError) as error:
+    except (targets.TargetError, CannotCordonError) as error:
         raise CannotLookError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
 
 
 @contextlib.asynccontextmanager
-async def _operator(cluster: ClusterChoice) -> AsyncIterator["Operator"]:
-    from commands.cordon.operator import Operator
-
+async def _operator(cluster: ClusterChoice) -> AsyncIterator[Operator]:
     async with connected(cluster) as server:
         yield Operator(server, server.address, say=say)
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+_HEAD = ("NAMESPACE", "POD", "OWNER", "CLAIM", "DEVICES")
+_MOST = 3
+
+
+def how(scene: Scene) -> str:
+    """The objects that cordon the devices, for the output."""
+    if scene.by_rules is None:
+        return f"annotation of Node {scene.target.node}"
+    rules = targets.rules(scene.target, scene.pool, scene.whole, scene.by_rules, targets.NO_SCHEDULE)
+    shown = [rule["metadata"]["name"] for rule in rules]
+    return f"DeviceTaintRule{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
+
+
+def cordoned(scene: Scene) -> str:
+    """The result of a cordon."""
+    count = len(scene.users)
+    rest = "No pod uses them."
+    if count:
+        shown = few([str(each) for each in scene.users], 5)
+        word = "pod uses" if count == 1 else "pods use"
+        rest = f"{count} {word} them and {'goes' if count == 1 else 'go'} on: {shown}. `neuron-dra drain` evicts."
+    return f"Cordoned {scene.target.words} ({how(scene)}): new claims do not get them. {rest}\n"
+
+
+def plan(scene: Scene, owners: Mapping[str, str]) -> str:
+    """Whom a drain evicts, and who stays."""
+    evicted = scene.evicted
+    lines = []
+    if evicted:
+        lines.append(f"A drain of {scene.target.words} evicts {counted(len(evicted), 'pod')}:")
+        rows = [
+            (each.namespace, each.name, _owner(owners, each), few(each.claims, 1), _devices(each)) for each in evicted
+        ]
+        lines += aligned([_HEAD, *rows])
+    else:
+        lines.append(f"A drain of {scene.target.words} evicts no pod.")
+    if stays := [str(each) for each in scene.users if each.stays]:
+        lines.append(f"Pods that stay, because their claims tolerate the taint: {few(stays, 5)}.")
+    if evicted and scene.by_rules is not None:
+        lines.append("By a DeviceTaintRule, Kubernetes deletes the pods at once: PodDisruptionBudgets do not count.")
+    elif evicted:
+        lines.append("The pods are evicted one by one: PodDisruptionBudgets count.")
+    if lost := [str(each) for each in evicted if owners.get(each.uid) == ""]:
+        lines.append(f"Nothing creates these pods again: {few(lost, 5)}.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def drained(scene: Scene, left: Sequence[PodUse], within: float) -> str:
+    """The result of a drain."""
+    if not left:
+        return f"Drained {scene.target.words} ({how(scene)}).\n"
+    shown = few([str(each) for each in left], 5)
+    why = "" if scene.by_rules is not None else " A PodDisruptionBudget may forbid their eviction."
+    return (
+        f"Cordoned {scene.target.words} ({how(scene)}); after {within:g} s {counted(len(left), 'pod')} "
+        f"{'is' if len(left) == 1 else 'are'} still there: {shown}.{why}\n"
+    )
+
+
+def uncordoned(before: Scene, after: Scene, *, done: bool) -> str:
+    """The result of an uncordon: what else keeps claims off the devices is said, too."""
+    target = before.target
+    words = f"Uncordoned {target.words}." if done else f"No cordon of {target.words} was found."
+    lines = [words, *_others(target, after)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _others(target: Target, scene: Scene) -> list[str]:
+    said = []
+    cordons = {targets.cordoned_by(rule) for rule in scene.rules} | {
+        *(f"{target.node}/{device}" for device in scene.cordon.devices),
+        *([target.node] if scene.cordon.node else []),
+    }
+    if target.device and target.node in cordons:
+        said.append(f"Node {target.node} is still cordoned: neuron-dra uncordon {target.node}")
+    if not target.device:
+        singles = sorted(each for each in cordons if each.startswith(f"{target.node}/"))
+        said += [f"{each.partition('/')[2]} is still cordoned: neuron-dra uncordon {each}" for each in singles]
+    foreign = [named(each["metadata"]["name"]) for each in scene.rules if _closes(each, scene)]
+    said += [
+        f"DeviceTaintRule {each} taints it, which neuron-dra did not write: kubectl delete devicetaintrule {each}"
+        for each in foreign
+    ]
+    return said
+
+
+def _closes(rule: Mapping[str, object], scene: Scene) -> bool:
+    """Whether a rule that this program did not write taints devices of the target."""
+    if targets.cordoned_by(rule):
+        return False
+    try:
+        known = read_rule(rule)
+    except (KeyError, TypeError, AttributeError):
+        return False
+    devices = targets.closed_devices(scene.target, scene.whole) or targets.device_names(scene.node)
+    return known is not None and any(known.selects(names.DRIVER, scene.pool, device) for device in devices)
+
+
+def _owner(owners: Mapping[str, str], pod: PodUse) -> str:
+    owner = owners.get(pod.uid)
+    return named(owner) if owner else "-"
+
+
+def _devices(pod: PodUse) -> str:
+    return few(pod.devices, _MOST)

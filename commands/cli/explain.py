@@ -25,13 +25,14 @@ from commands.cli.inputs import (
     setting_options,
 )
 from commands.cli.streams import output_option, say, write, write_all
+from conversion.objects.kinds import KINDS
 from runtime import console
 from runtime.console import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.admission_preview import Chosen
     from commands.explain.explanation import Explanation
-    from commands.explain.reads import Live, NamedObject, Reads, StoredPod
+    from commands.explain.reads import Live, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifests import Manifest
     from commands.objects.notices import ManifestSource
@@ -49,6 +50,32 @@ _BY_FLAG: Final = "--mode of this command"
 _CODE: Final = re.compile(r"neu\d+", re.IGNORECASE | re.ASCII)
 ASSUMED: Final = "the default of this command (--mode); the webhook's may differ"
 _NOT_KNOWN: Final = "assumed (--mode): the settings of the webhook are not known"
+
+
+POD: Final = ("", "Pod")
+MOST_PODS: Final = 3
+"""Pods of one workload that are explained."""
+_SHORT: Final = {
+    "po": POD,
+    "rc": ("", "ReplicationController"),
+    "deploy": ("apps", "Deployment"),
+    "ds": ("apps", "DaemonSet"),
+    "rs": ("apps", "ReplicaSet"),
+    "sts": ("apps", "StatefulSet"),
+    "cj": ("batch", "CronJob"),
+}
+"""kubectl's short names."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedObject:
+    """An object of the cluster that is to be explained."""
+
+    kind: tuple[str, str]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind[1]} {self.name}"
 
 
 @click.command
@@ -128,19 +155,14 @@ def _told(word: str) -> str:
     return "\n".join(f"{wrapped(each, 0, console.width())}\n" for each in parts if each)
 
 
-def _targets(words: Sequence[str]) -> "tuple[list[NamedObject], list[str]]":
+def _targets(words: Sequence[str]) -> tuple[list[NamedObject], list[str]]:
     """What arguments name: objects of the cluster, and files.
 
     Raises:
         click.UsageError: a word is neither.
     """
-    from commands.explain.reads import NamedObjectError, names_type, targets
-
-    files = [each for each in words if names_file(each) and (is_manifest(each) or not names_type(each))]
-    try:
-        return targets([each for each in words if each not in files]), files
-    except NamedObjectError as error:
-        raise click.UsageError(str(error)) from error
+    files = [each for each in words if names_file(each) and (is_manifest(each) or not _names_type(each))]
+    return _named([each for each in words if each not in files]), files
 
 
 class _Run:
@@ -166,7 +188,7 @@ class _Run:
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
 
-    async def live(self, cluster: ClusterChoice, namespace: str, named: "Sequence[NamedObject]") -> "list[Explanation]":
+    async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
         from commands.cluster.reader import ClusterReader
         from commands.explain.explaining import Explainer
         from commands.explain.reads import CannotExplainError, Reads, StoredPod
@@ -189,10 +211,8 @@ class _Run:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
         return found
 
-    async def _stored(self, reads: "Reads", target: "NamedObject", namespace: str) -> "list[Manifest | StoredPod]":
+    async def _stored(self, reads: "Reads", target: NamedObject, namespace: str) -> "list[Manifest | StoredPod]":
         """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""
-        from commands.explain.reads import MOST_PODS, POD
-
         if target.kind == POD:
             pod = await reads.pod(namespace, target.name)
             if pod.pod is not None:
@@ -237,3 +257,48 @@ def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
         say(f"The policies of the webhook cannot be read, and are left out: {error}")
         return None
     return FilePolicies(found, dt.datetime.now(dt.UTC), time.monotonic, device_class)
+
+
+# --- which objects a command line names, as kubectl reads it: pod/NAME, deploy/NAME, job NAME -------------------------
+
+
+def _named(words: Sequence[str]) -> list[NamedObject]:
+    """The objects that words name, if any: `TYPE/NAME`, `TYPE NAME` or, of a pod, `NAME`.
+
+    Raises:
+        click.UsageError: a type holds no pods or is not known, or a name is empty.
+    """
+    known = POD
+    if len(words) > 1 and not any("/" in word for word in words):
+        first = _kind(words[0])
+        known, words = (POD, words) if first is None else (first, words[1:])
+    elif len(words) == 1 and _kind(words[0]) is not None:
+        raise click.UsageError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
+    return [_target(word, known) for word in words]
+
+
+def _names_type(word: str) -> bool:
+    """Whether a word is a type with pods, or begins with one and a slash."""
+    return _kind(word.partition("/")[0]) is not None
+
+
+def _target(word: str, known: tuple[str, str]) -> NamedObject:
+    kind_word, slash, name = word.rpartition("/")
+    kind = _kind(kind_word) if slash else known
+    if kind is None:
+        raise click.UsageError(
+            f"{word}: {kind_word} is no type of objects with pods that is known here. For another object: kubectl get"
+            f" {word} -o yaml | neuron-dra explain -f -"
+        )
+    if not name:
+        raise click.UsageError(f"{word} has no name.")
+    return NamedObject(kind, name)
+
+
+def _kind(word: str) -> tuple[str, str] | None:
+    """The kind of `deployment`, `Deployments`, `deploy`, `deployment.apps`; of several groups the first in `KINDS`."""
+    wanted, _, group = word.lower().partition(".")
+    if not group and wanted in _SHORT:
+        return _SHORT[wanted]
+    found = (key for key, kind in KINDS.items() if wanted in (kind.kind.lower(), kind.plural))
+    return next((key for key in found if not group or key[0] == group), None)

@@ -15,16 +15,15 @@ import click
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import load_settings, names_file, setting_options
 from commands.cli.streams import output_option, say, write
+from neuron.hardware.instances import Catalogue
 from neuron.names import NEURON_TAINT_KEY
 from runtime import console
 
 if TYPE_CHECKING:
-    from commands.devices.devices import DeviceMap
+    from commands.devices.devices import DeviceMap, NodeMap
     from commands.devices.snapshot import ClusterSnapshot
-    from neuron.hardware.instances import Catalogue
 
     Draw = Callable[[ClusterSnapshot], DeviceMap]
-    from commands.devices.devices import DeviceMap, NodeMap
 
 
 UNSEEN: Final = 2
@@ -42,10 +41,6 @@ _EXISTS: Final = re.compile(rf"(!?)\s*({_KEY})")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 Test = Callable[[Mapping[str, str]], bool]
-
-
-class LabelSelectorError(ValueError):
-    """The label selector cannot be read; the message has the part."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,15 +75,13 @@ class Filter:
             and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
             and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
             and (not self.free or self._takes(node))
-            and (not self.attention or _needs_attention(node))
+            and (
+                not self.attention or not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
+            )
         )
 
     def _takes(self, node: "NodeMap") -> bool:
         return node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free
-
-
-def _needs_attention(node: "NodeMap") -> bool:
-    return not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
 
 
 def apply(chosen: Filter, found: "DeviceMap") -> "DeviceMap":
@@ -101,7 +94,7 @@ def selector(text: str) -> Test:
     """A label selector as kubectl's `-l`: `a=b`, `a!=b`, `a`, `!a`, `a in (b, c)`, `a notin (b)`, joined by commas.
 
     Raises:
-        LabelSelectorError: a part is none of these.
+        click.BadParameter: a part is none of these.
     """
     tests = [_requirement(part.strip()) for part in _COMMA.split(text)]
     return lambda labels: all(test(labels) for test in tests)
@@ -120,7 +113,7 @@ def _requirement(part: str) -> Test:
     if match := _EXISTS.fullmatch(part):
         absent, key = match.groups()
         return lambda labels: (key in labels) is not bool(absent)
-    raise LabelSelectorError(
+    raise click.BadParameter(
         f"{part!r} is not a part of a label selector. Allowed: key=value, key!=value, key, !key, key in (a, b)."
     )
 
@@ -151,7 +144,9 @@ def _origins(_context: click.Context, _parameter: click.Parameter, values: tuple
 )
 @cluster_options
 @namespace_option("Only nodes on which claims of this namespace hold devices. Default: all nodes.")
-@click.option("-l", "--selector", metavar="SELECTOR", default="", help="Only nodes with these labels, as in kubectl.")
+@click.option(
+    "-l", "--selector", type=selector, metavar="SELECTOR", help="Only nodes with these labels, as in kubectl."
+)
 @click.option("--type", "instance_type", metavar="TYPE", default="", help="Only this instance type or family.")
 @click.option(
     "--claim", metavar="NAME", default="", help="Only nodes on which this claim, pod or PodGroup holds devices."
@@ -224,7 +219,8 @@ def map(  # noqa: A001 - the command's name
     nodes = options["nodes"]
     files = [*options["filenames"], *(Path(each) for each in nodes if names_file(each))]
     options |= {"nodes": [each for each in nodes if not names_file(each)], "filenames": files}
-    draw = _maker(_filter(options), _catalogue(policies))
+    _, found = load_settings({"policies": policies})
+    draw = _maker(_filter(options), found.catalogue if found is not None else None)
     if serve and options["filenames"]:
         raise click.UsageError("--serve reads a cluster: use -o html for a page of files.")
     if serve:
@@ -237,13 +233,7 @@ def map(  # noqa: A001 - the command's name
     context.exit(UNSEEN if isinstance(seen.slices, Unseen) else 0)
 
 
-def _catalogue(policies: str | None) -> "Catalogue | None":
-    """The instance types of policy files; None without any."""
-    _, found = load_settings({"policies": policies})
-    return found.catalogue if found is not None else None
-
-
-def _maker(chosen: Filter, catalogue: "Catalogue | None") -> "Draw":
+def _maker(chosen: Filter, catalogue: Catalogue | None) -> "Draw":
     def draw(seen: "ClusterSnapshot") -> "DeviceMap":
         from commands.devices.device_map import build
 
@@ -258,21 +248,16 @@ def _maker(chosen: Filter, catalogue: "Catalogue | None") -> "Draw":
 
 
 def _filter(options: dict[str, Any]) -> Filter:
-    chosen = Filter(
+    return Filter(
         names=frozenset(options["nodes"]),
         instance_type=options["instance_type"],
+        labels=options["selector"] or (lambda _: True),
         namespace=options["namespace"] or "",
         claim=options["claim"],
         free=options["free"] or 0,
         tolerated=frozenset(options["tolerate"]),
         attention=options["attention"],
     )
-    if not options["selector"]:
-        return chosen
-    try:
-        return dataclasses.replace(chosen, labels=selector(options["selector"]))
-    except LabelSelectorError as error:
-        raise click.BadParameter(str(error), param_hint="'-l' / '--selector'") from error
 
 
 def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
@@ -298,11 +283,11 @@ async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
 
 
 def _printed(output: str, found: "DeviceMap", seen: "ClusterSnapshot") -> str:
-    from commands.map import document, page, text
+    from commands.map import page, text
 
     match output:
         case "json":
-            return document.as_json(found, seen)
+            return text.as_json(found, seen)
         case "svg":
             return page.as_svg(found)
         case "html":

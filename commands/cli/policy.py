@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import click
 
-from commands.cli.clusters import ClusterChoice, connected, namespace_name, optional_cluster_options
+from commands.cli.clusters import ClusterChoice, connected, namespace_option, optional_cluster_options
 from commands.cli.inputs import filename_option, need_files
 from commands.cli.streams import output_option, say, write
 from neuron import names
@@ -215,15 +215,7 @@ def explain(context: click.Context, folder: Path, filenames: tuple[str, ...], na
     metavar="NAME",
     help="map: an instance type of the cluster, such as trn2.48xlarge. May be repeated: name all of them.",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    type=namespace_name,
-    metavar="NAME",
-    help="map: a namespace whose pods are converted. May be repeated.",
-)
+@namespace_option("map: a namespace whose pods are converted. May be repeated.", "namespaces", multiple=True)
 @click.option("--device-class", default=names.DEVICE_CLASS, show_default=True, metavar="NAME", help="map: of claims.")
 @click.pass_context
 def export(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.inputs import (
     CONVERSION_SETTINGS,
     REFUSED,
@@ -62,14 +62,10 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
 @filename_option("play", "a cluster")
 @kustomize_option("play")
 @cluster_options
-@click.option(
-    "-n",
-    "--namespace",
+@namespace_option(
+    "Convert only this namespace; the others stay on the device plugin. May be repeated. Default: all.",
     "namespaces",
     multiple=True,
-    type=namespace_name,
-    metavar="NAME",
-    help="Convert only this namespace; the others stay on the device plugin. May be repeated. Default: all.",
 )
 @click.option(
     "--spare",
@@ -259,7 +255,7 @@ class _Source:
 @filename_option("fit: the first object with pods; and with Nodes, the cluster", "--count, or a cluster")
 @kustomize_option("fit")
 @cluster_options
-@click.option("-n", "--namespace", type=namespace_name, default="default", metavar="NAME", help="Namespace of the pod.")
+@namespace_option("Namespace of the pod.", default="default")
 @click.option("--count", type=click.IntRange(1, 1024), metavar="N", help="A pod that requests N devices.")
 @click.option("--type", "kind", metavar="TYPE", default="", help="On nodes of this instance type or family.")
 @output_option(

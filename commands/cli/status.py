@@ -14,7 +14,6 @@ from commands.cli.clusters import (
     ClusterChoice,
     cluster_options,
     connected,
-    namespace_name,
     namespace_option,
 )
 from commands.cli.streams import output_option, write
@@ -31,15 +30,7 @@ WRONG: Final = 1
 
 @click.command
 @cluster_options
-@click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    metavar="NAME",
-    default="neuron-dra",
-    show_default=True,
-    help="Namespace of the webhook.",
-)
+@namespace_option("Namespace of the webhook.", default="neuron-dra", show_default=True)
 @output_option()
 @click.pass_context
 def status(context: click.Context, /, cluster: ClusterChoice, namespace: str, output: str) -> None:

@@ -6,16 +6,17 @@ import dataclasses
 import datetime as dt
 import functools
 import re
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final
 
 import click
+import orjson
 
-from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_name
+from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.streams import output_option, say, write
-
-if TYPE_CHECKING:
-    from commands.prune.pruner import Pruner, PruneReport
+from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
+from commands.prune.reads import Generated, Key, User
+from runtime.text import aligned, named
 
 FAILED: Final = 1
 
@@ -39,7 +40,6 @@ def duration(text: str) -> dt.timedelta:
     return dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
-_NAMESPACE: Final = click.option("-n", "--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
 _ALL: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces. This is the default.")
 
 
@@ -62,7 +62,7 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError(f"--namespace {namespace} and --all-namespaces cannot be combined: use one of them.")
         command(*args, scope=Scope(cluster, namespace or ""), **options)
 
-    return cluster_options(_NAMESPACE(_ALL(with_scope)))
+    return cluster_options(namespace_option("Only this namespace.")(_ALL(with_scope)))
 
 
 _OUTPUT: Final = output_option()
@@ -83,13 +83,11 @@ def list_(scope: Scope, output: str) -> None:
     """
 
     async def look() -> str:
-        from commands.prune import render
-
         async with _pruner(scope) as pruner:
             generated, users = await pruner.look()
         if output == "json":
-            return render.list_json(generated, users)
-        return render.list_text(generated, users, dt.datetime.now(dt.UTC))
+            return _list_json(generated, users)
+        return _list_text(generated, users, dt.datetime.now(dt.UTC))
 
     write(asyncio.run(look()))
 
@@ -125,26 +123,126 @@ def prune(
     changed.
     """
 
-    async def run() -> "PruneReport":
+    async def run() -> PruneReport:
         async with _pruner(scope) as pruner:
             return await (pruner.plan(older_than) if dry_run else pruner.prune(older_than, grace))
 
     report = asyncio.run(run())
-    from commands.prune import render
-
     json = output == "json"
-    write(render.report_json(report) if json else render.report_text(report, dt.datetime.now(dt.UTC)))
+    write(_report_json(report) if json else _report_text(report, dt.datetime.now(dt.UTC)))
     if report.problem:
         say(report.problem)
     context.exit(FAILED if report.failed else 0)
 
 
 @contextlib.asynccontextmanager
-async def _pruner(scope: Scope) -> AsyncIterator["Pruner"]:
-    from commands.prune.pruner import CannotPruneError, Pruner
-
+async def _pruner(scope: Scope) -> AsyncIterator[Pruner]:
     async with connected(scope.cluster) as server:
         try:
             yield Pruner(server, scope.namespace, say=say)
         except CannotPruneError as error:
             raise CannotLookError(str(error)) from error
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+_WORDS = {
+    PruneAction.CANDIDATE: "would be removed",
+    PruneAction.REMOVED: "removed",
+    PruneAction.KEPT: "kept",
+    PruneAction.GONE: "already gone",
+    PruneAction.RESTORED: "created again",
+    PruneAction.FAILED: "failed",
+}
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def _age(template: Generated, now: dt.datetime) -> str:
+    """Age in its two largest units, e.g. `3d4h`; at least `0s`."""
+    left = max(0, int((now - template.created).total_seconds()))
+    parts: list[str] = []
+    for unit, seconds in _UNITS:
+        count, left = divmod(left, seconds)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0s"
+
+
+def _report_text(report: PruneReport, now: dt.datetime) -> str:
+    """A line per candidate, then a summary."""
+    rows = [
+        (
+            _WORDS[entry.outcome],
+            f"{entry.template.namespace}/{entry.template.name}",
+            f"({_age(entry.template, now)} old)" + (f": {entry.detail}" if entry.detail else ""),
+        )
+        for entry in report.entries
+    ]
+    return "".join(f"{line}\n" for line in [*aligned(rows), _sum(report)])
+
+
+def _sum(report: PruneReport) -> str:
+    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in PruneAction}
+    told = [f"{count} {_WORDS[outcome]}" for outcome, count in counts.items() if count] or ["nothing to remove"]
+    young = report.generated - report.in_use - len(report.entries)
+    return f"{', '.join(told)}; of {report.generated} generated templates {report.in_use} in use, {young} too young."
+
+
+def _report_json(report: PruneReport) -> str:
+    return _dumped(
+        {
+            "templates": [
+                {**_identity(entry.template), "outcome": entry.outcome.value, "detail": entry.detail}
+                for entry in report.entries
+            ],
+            "summary": {
+                "generated": report.generated,
+                "inUse": report.in_use,
+                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in PruneAction},
+            },
+            "problem": report.problem,
+        }
+    )
+
+
+def _list_text(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]], now: dt.datetime) -> str:
+    """A table as kubectl prints them."""
+    if not templates:
+        return "No generated templates.\n"
+    head = ("NAMESPACE", "NAME", "AGE", "PODS", "GROUPS", "PRUNE AFTER")
+    rows = [
+        (each.namespace, each.name, _age(each, now), str(len(pods)), str(len(groups)), _mark(each))
+        for each in templates
+        for pods, groups in [_split(users.get(each.key, ()))]
+    ]
+    return "".join(f"{line}\n" for line in aligned([head, *rows]))
+
+
+def _list_json(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]]) -> str:
+    """For programs; with the names of pods, PodGroups and Workloads."""
+    items = [
+        {**_identity(each), "pods": pods, "groups": groups, "pruneAfter": each.mark}
+        for each in templates
+        for pods, groups in [_split(users.get(each.key, ()))]
+    ]
+    return _dumped({"templates": items})
+
+
+def _split(users: Sequence[User]) -> tuple[list[str], list[str]]:
+    """Names of pods, and kind and name of PodGroups and Workloads."""
+    pods = [name for kind, name in users if kind == "Pod"]
+    return pods, [f"{kind} {name}" for kind, name in users if kind != "Pod"]
+
+
+def _mark(template: Generated) -> str:
+    """The annotation, which anybody who may change the template can write."""
+    return named(template.mark) if template.mark else "-"
+
+
+def _identity(template: Generated) -> dict[str, object]:
+    return {"namespace": template.namespace, "name": template.name, "created": template.created}
+
+
+def _dumped(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z).decode()

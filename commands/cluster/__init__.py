@@ -1,1 +1,1 @@
-"""The API server as commands read it: which kinds it serves, whole lists, the rights, and a pod of a dry run."""
+"""The API server as commands read it: which kinds it serves, whole lists, and a pod of a dry run."""

@@ -141,6 +141,10 @@ class Unseen:
     def __str__(self) -> str:
         return f"{self.why} {self.fix}".rstrip()
 
+    def told(self, consequence: str) -> str:
+        """The reason, its consequence and the fix, as sentences."""
+        return " ".join(filter(None, (f"{self.why[:1].upper()}{self.why[1:]}", consequence, self.fix)))
+
 
 Seen: TypeAlias = tuple[T, ...] | Unseen
 """The objects of a list, or why they could not be read."""

@@ -365,7 +365,7 @@ def _needed(seen: Seen[T]) -> tuple[T, ...]:
         CannotCordonError: it could not be read. Without it, the command could miss a pod.
     """
     if isinstance(seen, Unseen):
-        raise CannotCordonError(" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", seen.fix))))
+        raise CannotCordonError(str(seen))
     return seen
 
 

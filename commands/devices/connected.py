@@ -89,7 +89,7 @@ def largest(
     if len(available) == len(indices) and (entry is None or entry.devices in (None, len(indices))):
         return tuple(sorted(available))
     if entry is not None and entry.consecutive:
-        return _longest_run(available, pairs)
+        return max(_runs(available, pairs), key=len, default=())
     fitting = (group.members for group in sets if available.issuperset(group.members))
     return max(fitting, key=len, default=(min(available),))
 
@@ -152,10 +152,6 @@ def _runs_of(size: int, indices: Sequence[int], pairs: Sequence[tuple[int, int]]
         return next((index for index in run if before[index] not in run), run[0])
 
     return tuple(sorted(found, key=first))
-
-
-def _longest_run(available: set[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    return max(_runs(available, pairs), key=len, default=())
 
 
 def _runs(available: set[int], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:

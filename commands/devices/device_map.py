@@ -98,11 +98,7 @@ def _problems(snapshot: ClusterSnapshot) -> Iterable[str]:
     for field, consequence in consequences.items():
         seen = getattr(snapshot, field)
         if isinstance(seen, Unseen):
-            yield " ".join(filter(None, (_sentence(seen.why), consequence, seen.fix)))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+            yield seen.told(consequence)
 
 
 # --- who holds what -----------------------------------------------------------------------------------------
@@ -117,7 +113,6 @@ def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevi
         pods = tuple(sorted(each.name for each in claim.pods))
         groups = tuple(sorted(each.name for each in claim.groups))
         for result in claim.ours:
-            admin = bool(result.admin_access)
             holding = HeldDevice(
                 metadata.namespace,
                 metadata.name,
@@ -125,10 +120,9 @@ def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevi
                 pods,
                 result.request,
                 _cores(result.cores),
-                admin,
                 groups=groups,
             )
-            (looking if admin else held)[result.pool, result.device].append(holding)
+            (looking if result.admin_access else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
 
 
@@ -263,7 +257,7 @@ class _NodeReader:
 
 
 def _of_whole(holding: HeldDevice) -> HeldDevice:
-    return dataclasses.replace(holding, cores=None, admin=False, whole_node=True)
+    return dataclasses.replace(holding, cores=None, whole_node=True)
 
 
 def _unpublished(

@@ -2,7 +2,8 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from neuron import names
@@ -30,7 +31,6 @@ class HeldDevice:
         pods: names of the pods that have reserved the claim, sorted; also those that share it as pods of a PodGroup.
         request: of the claim, `req` or `req/sub`.
         cores: physical cores that it consumes of a shared device; None for a device that is not shared.
-        admin: adminAccess: the claim looks at the device, and the device stays free.
         whole_node: the claim has the device that stands for the whole node.
         groups: names of the PodGroups that have reserved it for their pods, sorted.
     """
@@ -41,7 +41,6 @@ class HeldDevice:
     pods: tuple[str, ...]
     request: str
     cores: int | None = None
-    admin: bool = False
     whole_node: bool = False
     groups: tuple[str, ...] = ()
 
@@ -73,7 +72,7 @@ class Device:
     Attributes:
         index: `deviceId`, or its position if it publishes none.
         holders: claims that hold it, or cores of it, or the whole node.
-        lookers: claims with adminAccess to it.
+        lookers: claims with adminAccess to it: they look at it, and it stays free.
         cores: physical cores; None if unknown.
         shared: whether several claims can share it.
         published: as in the ResourceSlice; None for a device that is only part of a published whole node.
@@ -285,3 +284,69 @@ class DeviceMap:
         """The open node with the largest connected set of free devices; None if none is free."""
         best = max((node for node in self.nodes if node.open), key=lambda node: len(node.largest_free), default=None)
         return best if best is not None and best.largest_free else None
+
+
+# --- counts by instance type ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeSummary:
+    """The nodes of one instance type.
+
+    Attributes:
+        instance_type: empty if unknown.
+        nodes: how many.
+        closed: how many of them take no new pods, apart from those with the device plugin.
+        on_plugin: how many have the device plugin: they take pods with its limits.
+        states: devices by state.
+        faults: devices with a fault, also held ones.
+        largest: devices in the largest free connected set on an open node.
+        where: the first node that has it; empty if no device is free.
+        places: connected sets of a size that are free at the same time on open nodes, by size, ascending.
+        spread: open nodes by the size of their largest free connected set, the largest first.
+    """
+
+    instance_type: str
+    nodes: int
+    closed: int
+    on_plugin: int
+    states: dict[DeviceState, int]
+    faults: int
+    largest: int
+    where: str
+    places: dict[int, int]
+    spread: dict[int, int]
+
+    @property
+    def devices(self) -> int:
+        return sum(self.states.values())
+
+
+def summarise(nodes: Iterable[NodeMap]) -> tuple[TypeSummary, ...]:
+    """One summary per instance type, by name."""
+    by_type: dict[str, list[NodeMap]] = {}
+    for node in nodes:
+        by_type.setdefault(node.instance_type, []).append(node)
+    return tuple(_summary(name, group) for name, group in sorted(by_type.items()))
+
+
+def _summary(name: str, group: list[NodeMap]) -> TypeSummary:
+    opened = [node for node in group if node.open]
+    best = max(opened, key=lambda node: len(node.largest_free), default=None)
+    largest = len(best.largest_free) if best is not None else 0
+    places: Counter[int] = Counter()
+    for node in opened:
+        places.update(node.places)
+    spread = Counter(len(node.largest_free) for node in opened)
+    return TypeSummary(
+        name,
+        len(group),
+        sum(not (node.open or node.on_plugin) for node in group),
+        sum(node.on_plugin for node in group),
+        dict(Counter(device.state for node in group for device in node.devices)),
+        sum(bool(device.fault) for node in group for device in node.devices),
+        largest,
+        best.name if best is not None and largest else "",
+        dict(sorted(places.items())),
+        dict(sorted(spread.items(), reverse=True)),
+    )

@@ -3,5 +3,5 @@
 Not here: the rules of conversion and policies (they are the webhook's), the rules of allocation (`neuron.allocator`).
 
 Read in this order: `admission_preview` -> `commands.devices.allocator_inputs` -> `placement` (nodes) ->
-`schedule_steps` and `node_steps` (a pod that waits) -> `render`.
+`diagnosis` (a pod that waits) -> `render`.
 """

@@ -5,15 +5,18 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from cluster.store import Store
+from cluster.store import KINDS as STORED_KINDS
+from cluster.store import Store, StoredKind
 from commands.cluster.reader import Object
+from commands.cluster.store import Kept, fill
 from commands.explain.claim_objects import ClaimObjects, QuotaEffect, effects
 from commands.objects.decider import Decider
+from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
@@ -332,3 +335,33 @@ def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUs
 def _generated_spec(body: bytes) -> ClaimSpec:
     """The spec of a generated template, which many pods have."""
     return claim_spec(orjson.loads(body))
+
+
+def store_of(
+    found: Sequence[Manifest],
+    seen: Mapping[StoredKind[Any], Kept[Any]] | None = None,
+    *,
+    listed: Iterable[tuple[str, str]] = (),
+    kubernetes: str = "",
+    unknown_pools: str = "",
+) -> FileStore:
+    """Make a store.
+
+    Args:
+        found: objects; of two with one name, the later one counts. They count before `seen`.
+        seen: what was read of kinds (`commands.devices.snapshot.stored`).
+        listed: kinds and namespaces of which `found` has all objects.
+        kubernetes: version of the cluster's API server; empty: not known.
+        unknown_pools: why the pools of the cluster are not known; empty if they are.
+    """
+    store = FileStore()
+    if seen is not None:
+        fill(store, seen)
+    for each in found:
+        store.take(each)
+    for name, namespace in listed:
+        if name in STORED_KINDS:
+            store.complete(STORED_KINDS[name], namespace)
+    store.set_kubernetes_version(kubernetes)
+    store.unlisted_pools(lambda: unknown_pools)
+    return store

@@ -1,8 +1,9 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.claims.device_index import SelectorError
@@ -11,11 +12,11 @@ from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import stored
-from commands.explain import node_steps, schedule_steps
-from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer
-from commands.explain.explanation import Block, Blocked, Diagnosis, DiagnosisInputs, Explanation, NodeVerdict, gates_of
+from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
+from commands.explain.diagnosis import diagnose
+from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import load_block, node_block, place
-from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest, store_of
+from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
@@ -63,9 +64,12 @@ class Explainer:
         self._previewer = Previewer(self._view, chosen, reversed(found))
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
-        self._selects = Selects()
         claims = items(live.snapshot.claims) if live else ()
         self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
+
+    @functools.cached_property
+    def _selects(self) -> Selects:
+        return Selects()
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
@@ -293,28 +297,3 @@ def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | 
             free = max(0, offered - used[resource])
             return Blocked(Block.HELD, f"{free} of {offered} {resource} free, the pod needs {amount}", free=free)
     return None
-
-
-# --- diagnosis --------------------------------------------------------------------------------------------------------
-
-
-# Pods pass the same steps: admission, creation of claims, scheduling, preparation on the node. The first step that
-# failed is the answer.
-_STEPS: Final[tuple[Callable[[DiagnosisInputs], Diagnosis | None], ...]] = (
-    schedule_steps.ended,
-    schedule_steps.not_converted,
-    schedule_steps.no_group,
-    schedule_steps.no_ultraserver,
-    schedule_steps.no_claim,
-    schedule_steps.unscheduled,
-    node_steps.lost,
-    node_steps.not_prepared,
-    node_steps.sick,
-    node_steps.elsewhere,
-)
-
-
-def diagnose(facts: DiagnosisInputs) -> Diagnosis:
-    """The diagnosis of a pod."""
-    found = next((answer for step in _STEPS if (answer := step(facts)) is not None), None)
-    return found or node_steps.runs(facts)

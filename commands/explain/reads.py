@@ -1,12 +1,14 @@
-"""Reads what explanations need of a cluster, and which objects a command line names.
+"""Reads what explanations need of a cluster.
 
 What cannot be read becomes a note, and the rest is explained.
 """
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
 
 from cluster.collections import OLDER, POOL_RESOURCES
 from cluster.kinds.replicas import LABELS
@@ -23,15 +25,11 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     VERTICAL_POD_AUTOSCALERS,
 )
-from cluster.store import KINDS as STORED_KINDS
-from cluster.store import StoredKind
 from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
-from commands.cluster.store import Kept, fill
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.explain.explanation import event_order, gates_of
-from commands.explain.installation import Installation, read_installation
-from commands.objects.file_store import FileStore
 from commands.objects.manifests import Manifest
+from conversion.asks.conversion_context import ConversionOptions
 from conversion.objects.kinds import KINDS
 from conversion.objects.queues import KUEUE_GROUP
 from neuron import names
@@ -39,7 +37,152 @@ from neuron.api import workloads
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from neuron.api.workloads import POD_GROUP, SCHEDULING, group_of
 from neuron.api.workloads import VERTICAL_AUTOSCALER as AUTOSCALER
+from policies.judging.matching import selects
+from policies.schema.base import LabelSelector
 from runtime.api_server import ApiServerError, Resource
+from runtime.settings import SettingsError
+from webhook.server import settings
+
+# --- the webhook's settings, as its Deployment and webhook configurations give them -----------------------------------
+
+
+_ENTRY: Final = f"mutate.{names.DRIVER}"
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+_SETTINGS: Final = (
+    "mode",
+    "device_class",
+    "exclude_namespace",
+    "hint_toleration",
+    "hint_affinity",
+    "hint_scheduler",
+    "families",
+    "kubernetes_version",
+    "karpenter_serves_claims",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Installation:
+    """What is known of the webhook.
+
+    Attributes:
+        options: of conversion; None if its Deployment was not found or has settings that cannot be read.
+        default: what sets the default mode, e.g. `the webhook's default (Deployment neuron-dra/neuron-dra)`.
+        config_maps: namespace and name of the ConfigMaps with its policy files.
+        called: whether the API server calls it for new pods; None if that is not known.
+        why_not: why it does not, as a clause.
+        namespaces: the namespaceSelector of its entry for pods.
+        service_namespace: namespace of the Service that the entry calls; empty if that is not known.
+    """
+
+    options: ConversionOptions | None = None
+    default: str = ""
+    config_maps: tuple[tuple[str, str], ...] = ()
+    called: bool | None = None
+    why_not: str = ""
+    namespaces: LabelSelector = dataclasses.field(default_factory=LabelSelector)
+    service_namespace: str = ""
+
+    def not_called(self, namespace: str, labels: Mapping[str, str] | None) -> str:
+        """Why the API server does not call it for pods of a namespace, as a sentence; empty if it does.
+
+        Args:
+            labels: of the namespace; None if they are not known.
+        """
+        if self.called is False:
+            return f"{self.why_not[:1].upper()}{self.why_not[1:]}."
+        if labels is None or selects(self.namespaces, {_NAMESPACE_NAME: namespace, **labels}):
+            return ""
+        return f"The namespaceSelector of the webhook configuration leaves namespace {namespace} out."
+
+
+def read_installation(deployments: Iterable[Object], configurations: Iterable[Object] | None) -> Installation:
+    """The installation among a cluster's objects.
+
+    Args:
+        configurations: all MutatingWebhookConfigurations; None if they are not known.
+    """
+    called = _called(configurations)
+    # Anybody can label a Deployment. The webhook's is where the API server sends reviews, which only admins decide.
+    found = [each for each in deployments if _is_webhook(each)]
+    places = {called.service_namespace}
+    if configurations is None:
+        places = {each["metadata"].get("namespace") for each in found}
+    ours = next((each for each in found if len(places) == 1 and each["metadata"].get("namespace") in places), None)
+    if ours is None:
+        return called
+    metadata, pod = ours["metadata"], ours["spec"]["template"]["spec"]
+    container: Object = next(iter(pod.get("containers") or ()), {})
+    place = f"Deployment {metadata['namespace']}/{metadata['name']}"
+    flags = dict(_flags([*(container.get("command") or ()), *(container.get("args") or ())]))
+    variables = {each.variable for each in settings.declarations() if each.name in _SETTINGS}
+    given = (each for each in container.get("env") or () if each.get("name") in variables and each.get("value"))
+    environment = {str(each["name"]): str(each["value"]) for each in given}
+    try:
+        options = settings.load(flags, environment).conversion()
+    except SettingsError:
+        return called
+    maps = tuple((metadata["namespace"], name) for name in _policy_maps(pod))
+    default = f"the webhook's default ({place}, --mode)"
+    return dataclasses.replace(called, options=options, default=default, config_maps=maps)
+
+
+def _is_webhook(deployment: Object) -> bool:
+    labels = deployment["metadata"].get("labels") or {}
+    return LABELS.items() <= labels.items()
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, object]]:
+    """The settings of conversion among arguments of the command line, as `settings.load` expects them."""
+    declared = {each.flag: each for each in settings.declarations() if each.name in _SETTINGS}
+    repeated: dict[str, list[str]] = {}
+    for place, argument in enumerate(arguments):
+        flag, given, value = str(argument).partition("=")
+        positive = f"--{flag[5:]}" if flag.startswith("--no-") else flag
+        setting = declared.get(positive)
+        if setting is None:
+            continue
+        if setting.switch:
+            yield setting.name, positive == flag
+            continue
+        text = value if given else str(arguments[place + 1]) if place + 1 < len(arguments) else ""
+        if setting.repeated:
+            repeated.setdefault(setting.name, []).append(text)
+        else:
+            yield setting.name, text
+    for name, values in repeated.items():
+        yield name, tuple(values)
+
+
+def _policy_maps(pod: Object) -> Iterator[str]:
+    for volume in pod.get("volumes") or ():
+        if volume.get("name") != "policies":
+            continue
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for source in sources:
+            name = (source.get("configMap") or {}).get("name")
+            if name:
+                yield str(name)
+
+
+def _called(configurations: Iterable[Object] | None) -> Installation:
+    """What the webhook configurations say."""
+    if configurations is None:
+        return Installation()
+    entries = (entry for each in configurations for entry in each.get("webhooks") or ())
+    ours = next((entry for entry in entries if str(entry.get("name", "")) == _ENTRY), None)
+    if ours is None:
+        return Installation(called=False, why_not="the cluster has no MutatingWebhookConfiguration of neuron-dra")
+    try:
+        selector = LabelSelector.model_validate(ours.get("namespaceSelector") or {})
+    except ValidationError:
+        selector = LabelSelector()
+    service = (ours.get("clientConfig") or {}).get("service") or {}
+    return Installation(called=True, namespaces=selector, service_namespace=str(service.get("namespace") or ""))
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -204,11 +347,13 @@ class Reads:
 
     async def waiting(self, workload: Manifest) -> tuple[str, ...]:
         """Names of the pods of a workload that are not ready; none if they are not known."""
-        selector = label_selector(workload.data)
-        if not selector:
+        labels = _selected(workload.data)
+        if not labels:
             return ()
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
         pods = await self._reader.list(PODS, workload.namespace, keep=whole, labelSelector=selector)
-        return tuple(waiting(items(pods), workload.data))
+        own = (each for each in items(pods) if labels.items() <= (each["metadata"].get("labels") or {}).items())
+        return tuple(sorted(str(each["metadata"]["name"]) for each in own if not _is_well(each)))
 
     async def _resource(self, kind: Kind) -> Resource:
         group, name = kind
@@ -242,6 +387,21 @@ class Reads:
         return installation, files, notes
 
 
+def _selected(workload: Object) -> Mapping[str, str]:
+    """The labels that select a workload's pods; empty if it has none."""
+    selector = (workload.get("spec") or {}).get("selector") or {}
+    # A ReplicationController has the labels themselves.
+    found = selector.get("matchLabels", selector) if isinstance(selector, dict) else {}
+    return {key: value for key, value in (found or {}).items() if isinstance(value, str)}
+
+
+def _is_well(pod: Object) -> bool:
+    """Whether a pod has ended or is ready."""
+    status = pod.get("status") or {}
+    ready = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
+    return status.get("phase") in ENDED or ready.get("Ready") == "True"
+
+
 def _body(claim: StoredClaim) -> Object:
     """The part of a claim that validation reads."""
     metadata = {"namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid}
@@ -249,39 +409,7 @@ def _body(claim: StoredClaim) -> Object:
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:
-    if not isinstance(seen, Unseen):
-        return []
-    return [" ".join(filter(None, (f"{seen.why[:1].upper()}{seen.why[1:]}", consequence, seen.fix)))]
-
-
-def store_of(
-    found: Sequence[Manifest],
-    seen: Mapping[StoredKind[Any], Kept[Any]] | None = None,
-    *,
-    listed: Iterable[tuple[str, str]] = (),
-    kubernetes: str = "",
-    unknown_pools: str = "",
-) -> FileStore:
-    """Make a store.
-
-    Args:
-        found: objects; of two with one name, the later one counts. They count before `seen`.
-        seen: what was read of kinds (`commands.devices.snapshot.stored`).
-        listed: kinds and namespaces of which `found` has all objects.
-        kubernetes: version of the cluster's API server; empty: not known.
-        unknown_pools: why the pools of the cluster are not known; empty if they are.
-    """
-    store = FileStore()
-    if seen is not None:
-        fill(store, seen)
-    for each in found:
-        store.take(each)
-    for name, namespace in listed:
-        if name in STORED_KINDS:
-            store.complete(STORED_KINDS[name], namespace)
-    store.set_kubernetes_version(kubernetes)
-    store.unlisted_pools(lambda: unknown_pools)
-    return store
+    return [seen.told(consequence)] if isinstance(seen, Unseen) else []
 
 
 def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
@@ -291,105 +419,3 @@ def live_manifest(item: Object, resource: Resource, kind: str) -> Manifest:
     data = {"apiVersion": version, "kind": kind, **item}
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     return Manifest((), data, resource.group, kind, namespace, namespace, name)
-
-
-# --- which objects a command line names, as kubectl reads it: pod/NAME, deploy/NAME, job NAME -------------------------
-
-
-POD: Final[Kind] = ("", "Pod")
-MOST_PODS: Final = 3
-"""Pods of one workload that are explained."""
-_SHORT: Final = {
-    "po": POD,
-    "rc": ("", "ReplicationController"),
-    "deploy": ("apps", "Deployment"),
-    "ds": ("apps", "DaemonSet"),
-    "rs": ("apps", "ReplicaSet"),
-    "sts": ("apps", "StatefulSet"),
-    "cj": ("batch", "CronJob"),
-}
-"""kubectl's short names."""
-
-
-class NamedObjectError(ValueError):
-    """The words name no object; the message says why."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NamedObject:
-    """An object of the cluster that is to be explained."""
-
-    kind: Kind
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind[1]} {self.name}"
-
-
-def targets(words: Sequence[str]) -> list[NamedObject]:
-    """The objects that words name, if any: `TYPE/NAME`, `TYPE NAME` or, of a pod, `NAME`.
-
-    Raises:
-        NamedObjectError: a type holds no pods or is not known, or a name is empty.
-    """
-    known = POD
-    if len(words) > 1 and not any("/" in word for word in words):
-        first = _kind(words[0])
-        known, words = (POD, words) if first is None else (first, words[1:])
-    elif len(words) == 1 and _kind(words[0]) is not None:
-        raise NamedObjectError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
-    return [_target(word, known) for word in words]
-
-
-def names_type(word: str) -> bool:
-    """Whether a word is a type with pods, or begins with one and a slash."""
-    return _kind(word.partition("/")[0]) is not None
-
-
-def _target(word: str, known: Kind) -> NamedObject:
-    kind_word, slash, name = word.rpartition("/")
-    kind = _kind(kind_word) if slash else known
-    if kind is None:
-        raise NamedObjectError(
-            f"{word}: {kind_word} is no type of objects with pods that is known here. For another object: kubectl get"
-            f" {word} -o yaml | neuron-dra explain -f -"
-        )
-    if not name:
-        raise NamedObjectError(f"{word} has no name.")
-    return NamedObject(kind, name)
-
-
-def _kind(word: str) -> Kind | None:
-    """The kind of `deployment`, `Deployments`, `deploy`, `deployment.apps`; of several groups the first in `KINDS`."""
-    wanted, _, group = word.lower().partition(".")
-    if not group and wanted in _SHORT:
-        return _SHORT[wanted]
-    found = (key for key, kind in KINDS.items() if wanted in (kind.kind.lower(), kind.plural))
-    return next((key for key in found if not group or key[0] == group), None)
-
-
-def label_selector(workload: Object) -> str:
-    """The label selector of a workload's pods; empty if it has none."""
-    return ",".join(f"{key}={value}" for key, value in _labels(workload).items())
-
-
-def waiting(pods: Sequence[Object], workload: Object) -> list[str]:
-    """Names of the pods of a workload that have not ended and are not ready."""
-    return sorted(str(each["metadata"]["name"]) for each in pods if _matches(each, workload) and not _is_well(each))
-
-
-def _labels(workload: Object) -> Mapping[str, str]:
-    selector = (workload.get("spec") or {}).get("selector") or {}
-    # A ReplicationController has the labels themselves.
-    found = selector.get("matchLabels", selector) if isinstance(selector, dict) else {}
-    return {key: value for key, value in (found or {}).items() if isinstance(value, str)}
-
-
-def _matches(pod: Object, workload: Object) -> bool:
-    return _labels(workload).items() <= (pod["metadata"].get("labels") or {}).items()
-
-
-def _is_well(pod: Object) -> bool:
-    status = pod.get("status") or {}
-    ready = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
-    return status.get("phase") in ENDED or ready.get("Ready") == "True"

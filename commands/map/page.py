@@ -9,10 +9,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 
-from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
+from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap, summarise
 from commands.devices.snapshot import ClusterSnapshot
 from commands.map import drawing
-from commands.map.document import summarise, type_summary
 from commands.map.drawing import (
     DRAWING,
     MANY,
@@ -29,7 +28,7 @@ from commands.map.drawing import (
     ranges,
     users,
 )
-from commands.map.text import in_order, note, ultraserver
+from commands.map.text import in_order, note, type_summary, ultraserver
 from commands.present.html import embedded, escaped, source_of
 from runtime.console import printable
 
@@ -218,7 +217,7 @@ def as_svg(found: DeviceMap) -> str:
     title = "Neuron devices of " + ", ".join(node.name for node in found.nodes[:_COLUMNS])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {widest} {top}" width="{widest}" height="{top}"'
-        f' role="img" aria-label={_attribute(title)}>'
+        f' role="img" aria-label={quoteattr(printable(title, "utf-8"))}>'
         f'<style>{_STYLE}</style><rect class="paper" width="{widest}" height="{top}"/>{"".join(parts)}</svg>\n'
     )
 
@@ -232,7 +231,10 @@ def _node_box(node: NodeMap) -> Box:
     drawn, found = geometry(node), entries(node)
     connected = f"largest connected set free: {len(node.largest_free)}" if node.largest_free else "no device is free"
     kind = f"{node.instance_type or 'unknown type'}" + (f", {node.topology.value}" if node.topology else "")
-    lines = [f"{kind}: {len(node.free)} of {len(node.devices)} devices free", connected + _note(node)]
+    lines = [
+        f"{kind}: {len(node.free)} of {len(node.devices)} devices free",
+        connected + (f"; {node.closed}" if node.closed else ""),
+    ]
     if node.on_plugin:
         lines = [f"{kind}: {len(node.devices)} devices with the device plugin", "not moved to the driver yet"]
     elements = [_text(0, 16, node.name, "name")]
@@ -251,10 +253,6 @@ def _node_box(node: NodeMap) -> Box:
     texts = [node.name, *lines, *(f"     {text}" for _, _, text in legend)]
     drawing = drawn.columns * (WIDTH + GAP_X) - GAP_X + 2 * STUB
     return Box(tuple(elements), max(drawing, int(max(map(len, map(_cut, texts))) * _CHARACTER)), height)
-
-
-def _note(node: NodeMap) -> str:
-    return f"; {node.closed}" if node.closed else ""
 
 
 def _entry(entry: LegendEntry) -> tuple[str, str, str]:
@@ -349,7 +347,3 @@ def _cut(text: str) -> str:
 def _clean(text: str) -> str:
     """Escaped, and without characters that XML does not allow."""
     return escape(printable(text, "utf-8"))
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(printable(text, "utf-8"))

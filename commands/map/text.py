@@ -1,10 +1,11 @@
-"""The device map for a terminal: a summary, then drawings of few nodes, a line each of many, or counts of very many."""
+"""The device map as JSON, and for a terminal: a summary, then drawings, a line a node, or counts of very many."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap
-from commands.map.document import TypeSummary, summarise
+from commands.devices.devices import Device, DeviceMap, DeviceState, HeldDevice, NodeMap, TypeSummary, summarise
+from commands.devices.snapshot import ClusterSnapshot
 from commands.map.drawing import (
     ASCII_MARKS,
     MANY,
@@ -22,7 +23,7 @@ from commands.map.drawing import (
     users,
 )
 from neuron.findings import few
-from runtime.console import Style, encodable, printable
+from runtime.console import Style, encodable, json_text, printable
 from runtime.text import counted
 
 MOST_DRAWN: Final = 4
@@ -324,3 +325,85 @@ def _strays(found: DeviceMap, style: Style) -> list[str]:
         return []
     shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
     return ["", f"! Claims for devices that no node publishes now: {_clean(few(shown, 3), style)}."]
+
+
+# --- JSON for programs: fields are only added, not changed ------------------------------------------------------------
+
+
+Json = dict[str, object]
+
+
+def as_json(found: DeviceMap, seen: ClusterSnapshot) -> str:
+    """One document with all nodes."""
+    document = {
+        "cluster": seen.address,
+        "time": seen.taken.isoformat(timespec="seconds"),
+        "types": [type_summary(each) for each in summarise(found.nodes)],
+        "nodes": [_node(node) for node in found.nodes],
+        "strayClaims": [
+            {**_holding(stray.holding), "pool": stray.pool, "device": stray.device} for stray in found.strays
+        ],
+        "problems": list(found.problems),
+    }
+    return json_text(document)
+
+
+def type_summary(each: TypeSummary) -> Json:
+    return {
+        "instanceType": each.instance_type,
+        "nodes": each.nodes,
+        "closedNodes": each.closed,
+        "devicePluginNodes": each.on_plugin,
+        "devices": each.devices,
+        "devicesByState": {state.value: count for state, count in each.states.items()},
+        "faults": each.faults,
+        "largestFree": each.largest,
+        "largestFreeNode": each.where,
+        "places": {str(size): count for size, count in each.places.items()},
+        "nodesByLargestFree": {str(size): count for size, count in each.spread.items()},
+    }
+
+
+def _node(node: NodeMap) -> Json:
+    place, plugin = node.ultraserver, node.plugin
+    return {
+        "name": node.name,
+        "instanceType": node.instance_type,
+        "topology": node.topology.value if node.topology else None,
+        "closed": node.closed,
+        "free": len(node.free),
+        "wholeNodeFree": node.whole_free,
+        "largestFree": list(node.largest_free),
+        "places": {str(size): count for size, count in node.places.items()},
+        "ultraServer": dataclasses.asdict(place) if place else None,
+        "devicePlugin": {"devices": plugin.devices, "used": plugin.used, "pods": list(plugin.pods)} if plugin else None,
+        "devices": [_device(device) for device in node.devices],
+        "links": [list(pair) for pair in node.links],
+        "groups": [{"attribute": group.attribute, "devices": list(group.members)} for group in node.groups],
+    }
+
+
+def _device(device: Device) -> Json:
+    return {
+        "index": device.index,
+        "name": device.name,
+        "state": device.state.value,
+        "fault": device.fault,
+        "taints": [str(taint) for taint in device.taints],
+        "cores": device.cores,
+        "freeCores": device.free_cores if device.shared else None,
+        "holders": [_holding(each) for each in device.holders],
+        "lookers": [_holding(each) for each in device.lookers],
+    }
+
+
+def _holding(holding: HeldDevice) -> Json:
+    return {
+        "namespace": holding.namespace,
+        "claim": holding.claim,
+        "request": holding.request,
+        "pods": list(holding.pods),
+        "podGroups": list(holding.groups),
+        "cores": holding.cores,
+        "wholeNode": holding.whole_node,
+    }

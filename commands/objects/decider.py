@@ -29,8 +29,8 @@ from conversion.decide import (
     places_of,
     read_pod,
 )
+from conversion.findings.named_templates import KnownTemplates
 from conversion.findings.pod_claims import KnownClaim, readable_names
-from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.pod_places import PodPlace

@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from commands.present import NOTHING, ListEntry, Located, Table
-from neuron.findings import Finding, Severity, short
+from neuron.findings import Severity, short
 from runtime.console import BOLD, CYAN, RED, YELLOW, Style, printable, wrapped
 
 INDENT: Final = "  "
@@ -91,9 +91,6 @@ MOST_PLACES: Final = 20
 _COLOURS: Final = {Severity.ERROR: RED, Severity.WARNING: YELLOW, Severity.NOTE: CYAN}
 _BELOW: Final = f"\n{INDENT * 2}"
 
-_Fact: TypeAlias = tuple[Severity, str, str, str]
-"""Severity, code, message, fix."""
-
 
 @dataclasses.dataclass(slots=True)
 class _Places:
@@ -106,9 +103,11 @@ class _Places:
 
 def findings(found: Iterable[Located], style: Style) -> Iterator[str]:
     """All findings, in the order in which each fact is found first. Memory grows with the number of facts."""
-    groups: dict[_Fact, _Places] = {}
+    groups: dict[tuple[Severity, str, str, str], _Places] = {}
     for each in found:
-        group = groups.setdefault(_fact(each.finding), _Places([]))
+        finding = each.finding
+        fact = finding.severity, finding.code, finding.message, finding.fix
+        group = groups.setdefault(fact, _Places([]))
         place = f"{_file(each)}: {_subject(each)}"
         if place == group.last:
             continue  # Several pods of one object have the same fault in a part that they share.
@@ -118,10 +117,6 @@ def findings(found: Iterable[Located], style: Style) -> Iterator[str]:
             group.places.append(each)
     for group in groups.values():
         yield "".join(f"{line}\n" for line in _lines(group, style))
-
-
-def _fact(finding: Finding) -> _Fact:
-    return finding.severity, finding.code, finding.message, finding.fix
 
 
 def _lines(group: _Places, style: Style) -> Iterator[str]:

@@ -9,7 +9,7 @@ Read in this order:
 | node group by node group: cordon, drain, plugin off, driver on, pods again | `play` |
 | all of it: the best order of groups, and spare nodes with which nothing waits | `rehearsing` |
 | where one more pod fits: now, after pods end, after pods move | `fitting` |
-| sentences and tables of all formats; text, JSON, HTML | `tables`, `render` |
+| sentences and tables of all formats; text, JSON, HTML | `render` |
 
 Not here: the decisions about pods (`commands.report.assess`, which asks the webhook's code), the allocator's model.
 """

@@ -16,7 +16,7 @@ from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot, gather, stored
-from commands.explain.reads import store_of
+from commands.explain.admission_preview import store_of
 from commands.objects.manifest_files import ReadProblem
 from commands.present import listed
 from commands.rehearse.gather import Gathering, GatheringSettings, common_labels, without_legacy

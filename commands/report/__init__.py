@@ -9,6 +9,6 @@ Not here: the rules of conversion (they are the webhook's), the command line. On
 | one workload to an assessment; pure | `assess` |
 | all assessments to an order of migration, and which nodes take the pods; pure | `plan` |
 | all of it, object by object, and existing objects against policies; pure | `build` |
-| sentences and tables; text, Markdown, HTML, SARIF; JSON | `tables`, `render`, `render_json` |
+| sentences and tables; text, Markdown, HTML, SARIF, JSON | `tables`, `render` |
 | PolicyReport objects | `publish` |
 """

@@ -39,7 +39,6 @@ from runtime.text import named
 
 if TYPE_CHECKING:
     from commands.devices.cluster_devices import ClusterDevices
-    from commands.devices.devices import NodeMap
     from commands.objects.file_policies import FilePolicies
 
 
@@ -177,12 +176,10 @@ def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:
     """The nodes as a report shows them."""
     found = cluster.map.nodes
     plugin = {node.name: node.plugin.devices for node in found if node.plugin is not None}
-    driver = {node.name: len(node.devices) for node in found if _publishes(node)}
+    driver = {
+        node.name: len(node.devices) for node in found if node.whole or any(each.offered for each in node.devices)
+    }
     return NeuronNodes(plugin, driver, places.free(), {node.name: node.instance_type for node in found})
-
-
-def _publishes(node: "NodeMap") -> bool:
-    return node.whole is not None or any(device.offered for device in node.devices)
 
 
 def _by_workload(found: Sequence[Shadowed], workloads: Iterable[Workload]) -> tuple[Shadowed, ...]:

@@ -76,7 +76,7 @@ def bodies(
         by_namespace[violation.ref.namespace].append(violation)
     made = []
     for namespace in sorted(summaries):
-        found = sorted(by_namespace[namespace], key=_order)
+        found = sorted(by_namespace[namespace], key=lambda each: (*_place(each), each.message))
         parts = [found[at : at + MOST_RESULTS] for at in range(0, len(found), MOST_RESULTS)] or [[]]
         for number, part in enumerate(parts, start=1):
             counts = Counter(each.result for each in part)
@@ -85,10 +85,6 @@ def bodies(
             results = [_result(each, api, times, now) for each in part]
             made.append(_body(namespace, number, api, counts, results))
     return made
-
-
-def _order(violation: AuditViolation) -> tuple[str, ...]:
-    return (*_place(violation), violation.message)
 
 
 def _place(violation: AuditViolation) -> tuple[str, str, str, str, str]:

@@ -28,8 +28,7 @@ from conversion.claims.templates import Template
 from conversion.decide import ObjectDecision
 from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
-from conversion.objects.made_pods import SPEC_FIELDS
-from conversion.objects.pod_places import Path, PodPlace, find_pods, path_text
+from conversion.objects.pod_places import SPEC_FIELDS, Path, PodPlace, find_pods, path_text
 from conversion.patches.decision import Decision
 from neuron.findings import Finding, warning
 from policies.patching.json_patch import patched

@@ -8,12 +8,11 @@ from typing import Final
 
 from cluster.kinds.replicas import LONGEST_CONDITION, Replica, UnsentStatus
 from commands.cluster.reader import Object, Unseen, items
-from commands.cluster.rights import Rule
-from commands.status import certificates, hooks, kueue, nodes, replicas
+from commands.status import hooks, kueue, nodes, replicas
 from commands.status.hooks import PODS, covers
 from commands.status.lines import CheckResult, StatusCheck, StatusLine
 from commands.status.replicas import POLICIES
-from commands.status.snapshot import StatusSnapshot, own_entries
+from commands.status.snapshot import Rule, StatusSnapshot, own_entries
 from neuron import known_faults
 from runtime.api_server import OLDEST_KUBERNETES, RESOURCE_GROUP, rule_text
 from runtime.text import named
@@ -31,7 +30,7 @@ def judge(snapshot: StatusSnapshot, now: dt.datetime) -> tuple[StatusLine, ...]:
         *_api_server(snapshot),
         *hooks.check(snapshot),
         *hooks.check_releases(snapshot),
-        *certificates.check(snapshot, alive, now),
+        *replicas.check_certificate(snapshot, alive, now),
         *replicas.check(snapshot, now),
         *replicas.check_service(snapshot),
         *hooks.check_admission(snapshot),

@@ -32,14 +32,129 @@ from cluster.resources import (
 )
 from commands.cluster.probe import ProbeResult, attempt, namespace_of
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, unseen, whole
-from commands.cluster.rights import RULES, SECRET, Rule
 from commands.status import kueue
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import PublishedDevice, Slice, read_slice
 from neuron.hardware.device_shapes import DRA_DRIVER_VERSION, Value, qualified
-from runtime.api_server import GROUP_PATH, ApiServerError, served_versions
+from runtime.api_server import GROUP_PATH, RESOURCE_GROUP, ApiServerError, rule_text, served_versions
+
+# --- the RBAC rules that the webhook needs, the same as in deploy/manifests/rbac.yaml ---------------------------------
+
+
+SECRET: Final = "neuron-dra-tls"  # noqa: S105 - its name
+"""Name of the Secret with CA and serving certificate in the shipped manifests."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the webhook's ClusterRole, or of its Role.
+
+    Attributes:
+        group: API group; empty for the core.
+        resources: plural names.
+        purpose: what does not work without it.
+        needed: whether conversion depends on it.
+        names: `resourceNames`; empty: no restriction.
+        own: whether it belongs to the Role in the webhook's namespace.
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    purpose: str = ""
+    needed: bool = True
+    names: tuple[str, ...] = ()
+    own: bool = False
+
+    def __str__(self) -> str:
+        return rule_text(self.group, self.resources, self.verbs, self.names)
+
+
+RULES: Final = (
+    Rule(
+        "",
+        ("namespaces", "resourcequotas", "limitranges"),
+        ("list", "watch"),
+        "reading annotations and quotas of namespaces",
+    ),
+    Rule(
+        "autoscaling.k8s.io",
+        ("verticalpodautoscalers",),
+        ("list", "watch"),
+        "knowing what resizes pods in place",
+        needed=False,
+    ),
+    Rule(
+        RESOURCE_GROUP,
+        ("resourceslices", "deviceclasses"),
+        ("list", "watch"),
+        "finding types and classes",
+    ),
+    Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
+    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "knowing the pools of Karpenter", needed=False),
+    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), ("list", "watch"), "knowing the zones of its pools", needed=False),
+    Rule(
+        "cluster.x-k8s.io",
+        ("machinedeployments",),
+        ("list", "watch"),
+        "knowing node groups of Cluster Autoscaler",
+        needed=False,
+    ),
+    Rule(
+        RESOURCE_GROUP,
+        ("resourceclaimtemplates",),
+        ("get", "list", "watch", "create", "patch"),
+        "creating the templates of converted pods",
+    ),
+    Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "warning about claims that do not exist", needed=False),
+    Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions", needed=False),
+    Rule(
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+        ("list", "watch", "patch"),
+        "updating caBundle",
+        names=(names.MANAGER,),
+    ),
+    Rule(
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+        ("get",),
+        "comparing the webhook configurations with the release",
+        needed=False,
+        names=(names.MANAGER,),
+    ),
+    Rule(
+        "",
+        ("configmaps",),
+        ("get",),
+        "comparing the webhook configurations with the release",
+        needed=False,
+        names=(CONFIG_MAP,),
+        own=True,
+    ),
+    Rule(
+        "",
+        ("secrets",),
+        ("get", "list", "watch", "patch", "create"),
+        "managing certificates",
+        names=(SECRET,),
+        own=True,
+    ),
+    Rule(
+        "coordination.k8s.io",
+        ("leases",),
+        ("list", "watch", "create", "patch", "delete"),
+        "coordinating replicas",
+        own=True,
+    ),
+)
+"""The shipped rules: of the ClusterRole, and of the Role for certificates in a Secret (`--tls-secret`)."""
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
 
 NAME: Final = "neuron-dra"
 """Name of the webhook configurations and the Service, and value of the label `app.kubernetes.io/name`."""

@@ -14,7 +14,6 @@ from conversion.asks.pod_demand import ContainerDemand, PodDemand
 from conversion.asks.steering import ModeSettings, Steering, combined
 from conversion.claims.instance_fit import DeviceConfig
 from neuron import names
-from neuron.api.environment import LNC_VARIABLES
 from neuron.findings import Finding, quoted, short, warning
 from neuron.hardware.instances import InstanceType
 
@@ -106,7 +105,7 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
         if each.value is not None and each.value not in (0, lnc) and lnc is not None and sets_lnc:
             message = (
                 f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore"
-                f" {lnc}: the driver sets {LNC_VARIABLES[0]}={lnc} in the container."
+                f" {lnc}: the driver sets {names.LNC_VARIABLES[0]}={lnc} in the container."
             )
             fix = f"Make the variable and the setting ({names.ANNOTATION_LNC}, or the policy's) agree."
             yield warning("NEU226", each.path, message, fix, str(each.value))
@@ -159,8 +158,8 @@ def _taken(demand: ContainerDemand) -> Finding:
         "NEU225",
         f"spec.{demand.section}[{demand.index}].envFrom",
         f"container {short(demand.container.name, _MOST_NAME)} takes variables from elsewhere, which may set"
-        f" {LNC_VARIABLES[0]}: its value is not known here, and cores are counted with the default of the instance"
-        " type.",
+        f" {names.LNC_VARIABLES[0]}: its value is not known here, and cores are counted with the default of the"
+        " instance type.",
         f"Write the value in env, or set the annotation {names.ANNOTATION_LNC}.",
-        LNC_VARIABLES[0],
+        names.LNC_VARIABLES[0],
     )

@@ -15,7 +15,6 @@ from conversion.claims.interfaces import Interfaces, refused
 from conversion.claims.layout import Grant, Layout, fits, lay_out, lay_out_shares, share_of
 from conversion.claims.placement_options import LEAST_COVERED, Arrangement, ConnectedSet, arrange, may_be_beside
 from neuron import names
-from neuron.api.environment import LNC_VARIABLES
 from neuron.findings import Finding
 from neuron.hardware import device_groups
 from neuron.hardware.instances import InstanceType
@@ -485,7 +484,7 @@ def _with_less(entry: InstanceType, ask: Ask, lnc: int | None) -> str:
         return ""
     return (
         f" With logical NeuronCore {smallest} there are {most}: set the annotation {names.ANNOTATION_LNC}, or the"
-        f" variable {LNC_VARIABLES[0]} of the container."
+        f" variable {names.LNC_VARIABLES[0]} of the container."
     )
 
 

@@ -20,7 +20,7 @@ from conversion.objects import pods
 from neuron import names
 from neuron.api.claim_specs import Leaf
 from neuron.api.configs import NeuronConfig
-from neuron.findings import BOUNDS, Finding, Findings, did_you_mean, quoted, short, warning
+from neuron.findings import Finding, Findings, Suggestions, quoted, short, warning
 
 _SHOWN: Final = 40
 
@@ -66,7 +66,7 @@ def check_pod(pod: pods.Pod, known: Mapping[str, KnownClaim], context: ClaimCont
             findings.add([warning("NEU702", path, message, fix, name)])
     check = _References(entries, known)
     for reference in references:
-        findings.add(check.findings(reference, hint=len(findings) < BOUNDS.shown))
+        findings.add(check.findings(reference))
     if context is not None:
         findings.add(_check_together(references, known, context))
     findings.add(_check_both_ways(pod, entries, known))
@@ -165,14 +165,15 @@ class _References:
         self._declared = dict.fromkeys(str(entry.get("name") or "") for entry in entries)
         self._known = known
         self._requests: dict[str, dict[str, None]] = {}
+        self._suggestions = Suggestions()
 
-    def findings(self, reference: _ClaimReference, *, hint: bool) -> list[Finding]:
-        """NEU703 and NEU708. `hint`: whether to suggest a known name, the most expensive part."""
+    def findings(self, reference: _ClaimReference) -> list[Finding]:
+        """NEU703 and NEU708."""
         claim, request = reference.claim, reference.request
         if claim not in self._declared:
             container = reference.container[:_SHOWN]
             message = f"container {container} refers to claim {claim[:_SHOWN]!r}, which is not declared."
-            message += did_you_mean(claim, self._declared) if hint else ""
+            message += self._suggestions.did_you_mean(claim, self._declared)
             fix = "Add it to spec.resourceClaims."
             return [Finding("NEU703", f"{reference.path}.name", message, fix, claim)]
         judgement = self._known.get(claim, UNKNOWN).judgement
@@ -183,7 +184,7 @@ class _References:
         requests = self._requests[claim]
         if request in requests:
             return []
-        meant = did_you_mean(request, requests) if hint else ""
+        meant = self._suggestions.did_you_mean(request, requests)
         message = f"claim {claim[:_SHOWN]!r} has no request {request[:_SHOWN]!r}.{meant}"
         fix = f"Its requests are: {', '.join(itertools.islice(requests, 8)) or 'none'}."
         return [Finding("NEU708", f"{reference.path}.request", message, fix, request)]

@@ -9,7 +9,7 @@ from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names
 from neuron.api.fields import mapping
-from neuron.findings import Finding, closest_word, quoted, short, warning
+from neuron.findings import Finding, Suggestions, quoted, short, warning
 
 _WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
 _FIELDS: Final = ("requests", "limits")
@@ -31,7 +31,7 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
     Args:
         known: extended resources of DeviceClasses: an administrator can give them any name.
     """
-    left = _MOST_NAMES
+    left, suggestions = _MOST_NAMES, Suggestions()
     for section, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
             raw = bytes(container.resources)
@@ -39,7 +39,7 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
                 continue
             path = f"spec.{section}[{index}]"
             resources = container.decode_resources(path) or {}
-            yield from _misspelt_fields(container.name, f"{path}.resources", resources)
+            yield from _misspelt_fields(container.name, f"{path}.resources", resources, suggestions)
             where = {name: field for field in _FIELDS for name in resources.get(field) or ()}
             for name in list(where)[:left]:
                 left -= 1
@@ -48,10 +48,12 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
                     yield _misspelt(container.name, f"{path}.resources.{where[name]}[{name}]", name, close)
 
 
-def _misspelt_fields(container: str, path: str, resources: Mapping[str, object]) -> Iterator[Finding]:
+def _misspelt_fields(
+    container: str, path: str, resources: Mapping[str, object], suggestions: Suggestions
+) -> Iterator[Finding]:
     """NEU222 for fields such as `limit`, which Kubernetes does not know: kinds of others keep them."""
-    for field in list(resources)[:_MOST_NAMES]:
-        close = "" if field in _RESOURCES else closest_word(field, _FIELDS)
+    for field in resources:
+        close = "" if field in _RESOURCES else suggestions.closest_word(field, _FIELDS)
         if close:
             message = (
                 f"container {container[:_SHOWN]} has resources.{short(field)}, which is no field. Did you mean {close}?"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from checks.workloads import check_claims, check_ultraserver, check_workload
-from conversion.objects import made_pods
+from conversion.objects import pod_places
 from conversion.objects.pod_places import ANY, Path, PodPlace, values_at
 from neuron.api import workloads
 from neuron.findings import Finding
@@ -75,11 +75,11 @@ class Kind:
 
 
 def _argo(spec_at: Path) -> Callable[[object], Iterator[PodPlace]]:
-    return functools.partial(made_pods.pods_of_workflow, spec_at=spec_at)
+    return functools.partial(pod_places.pods_of_workflow, spec_at=spec_at)
 
 
 def _knative(template_at: Path) -> Callable[[object], Iterator[PodPlace]]:
-    return functools.partial(made_pods.pods_of_knative, template_at=template_at)
+    return functools.partial(pod_places.pods_of_knative, template_at=template_at)
 
 
 _ALL: Final = (
@@ -178,7 +178,7 @@ _ALL: Final = (
         Kind(
             "sparkoperator.k8s.io",
             kind,
-            made=functools.partial(made_pods.pods_of_spark, spec_at=spec_at),
+            made=functools.partial(pod_places.pods_of_spark, spec_at=spec_at),
             no_claims=_SPARK,
             counted_by_template=True,
         )
@@ -189,12 +189,12 @@ _ALL: Final = (
         for kind in ("Service", "Configuration")
     ),
     Kind("serving.knative.dev", "Revision", made=_knative(()), no_claims=_KNATIVE),
-    Kind("serving.kserve.io", "InferenceService", made=made_pods.pods_of_inference_service, no_claims=_KSERVE),
+    Kind("serving.kserve.io", "InferenceService", made=pod_places.pods_of_inference_service, no_claims=_KSERVE),
     *(
         Kind(
             "serving.kserve.io",
             kind,
-            made=made_pods.pods_of_serving_runtime,
+            made=pod_places.pods_of_serving_runtime,
             no_claims=_KSERVE,
             namespaced="Cluster" not in kind,
         )
@@ -203,7 +203,7 @@ _ALL: Final = (
     Kind(
         "trainer.kubeflow.org",
         "TrainJob",
-        made=made_pods.pods_of_train_job,
+        made=pod_places.pods_of_train_job,
         no_claims=_TRAIN_JOB,
         counted_by_template=True,
     ),

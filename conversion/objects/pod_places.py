@@ -2,15 +2,23 @@
 
 `find_pods` finds them by structure, for kinds that `kinds` does not list: a mapping with `containers`, or the
 `resources` of a single container.
+
+The pods of kinds without a pod template are made: Argo, Knative, KServe, Spark, Kubeflow's TrainJob. Only fields that a
+decision about the pod reads are set: metadata, containers, claims, and how nodes are selected. Values of wrong types
+are left out: the API server has the schema of the kind.
+
+Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec of Knative; `PredictorSpec` and
+`ComponentExtensionSpec` of KServe; `SparkPodSpec` of the Spark operator; `TrainJobSpec` of Kubeflow Trainer.
 """
 
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from checks.words import meant
 from neuron import names
+from neuron.api.fields import mapping
 
 Path: TypeAlias = tuple[str | int, ...]
 """Steps into a document: names of members and indices of items."""
@@ -154,3 +162,206 @@ def _asks(resources: object) -> bool:
 def pointer(*parts: str | int) -> str:
     """A JSON pointer (RFC 6901)."""
     return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts])
+
+
+CLAIMS: Final = "resourceClaims"
+SPEC_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName", CLAIMS)
+"""Fields of a pod, beside containers, that say where it runs and which claims it has."""
+_METADATA: Final = ("labels", "annotations")
+
+_ARGO_MAIN: Final = "main"
+_KNATIVE_CONTAINER: Final = "user-container"
+"""Default of `container-name-template` in Knative's ConfigMap config-defaults."""
+_KSERVE_CONTAINER: Final = "kserve-container"
+_KSERVE_COMPONENTS: Final = ("predictor", "transformer", "explainer")
+_TRAINER: Final = "node"
+"""Name of the Job of the trainer, and of its container."""
+
+
+class _Maker:
+    """Collects the fields of one pod, with their places in the object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metadata: dict[str, dict[str, object]] = {}
+        self._spec: dict[str, Any] = {}
+        self._fields: list[tuple[str, str]] = [("", path_text(path))]
+
+    def labelled(self, path: Path, metadata: object) -> None:
+        """Add labels and annotations; those that are set already stay. `path`: of `metadata` in the object."""
+        for field in _METADATA:
+            found = mapping(mapping(metadata).get(field))
+            added = {key: value for key, value in found.items() if key not in self._metadata.get(field, {})}
+            if added:
+                self._metadata.setdefault(field, {}).update(added)
+                where = path_text((*path, field))
+                self._fields += [(path_text(("metadata", field, key)), f"{where}[{key}]") for key in added]
+
+    def scheduled(self, path: Path, owner: object) -> None:
+        """Set the fields for scheduling and claims that are not set yet. `path`: of `owner` in the object."""
+        for field in SPEC_FIELDS:
+            value = mapping(owner).get(field)
+            if value and field not in self._spec:
+                self._spec[field] = value
+                self._fields.append((f"spec.{field}", path_text((*path, field))))
+
+    def container(self, path: Path, value: object, default: str, section: str = "containers") -> None:
+        """Add a container. `default`: its name if it has none."""
+        if not isinstance(value, dict):
+            return
+        containers = self._spec.setdefault(section, [])
+        self._fields.append((f"spec.{section}[{len(containers)}]", path_text(path)))
+        containers.append({**value, "name": value.get("name") or default})
+
+    def containers(self, path: Path, value: object, default: str, section: str = "containers") -> None:
+        """Add the containers of a list. `path`: of the list in the object."""
+        for index, each in enumerate(value if isinstance(value, list) else ()):
+            name = default if index == 0 else f"{default}-{index}"
+            self.container((*path, index), each, name, section)
+
+    def limited(self, path: Path, resource: object, amount: object, default: str) -> None:
+        """Add a limit to the first container. `path`: of the amount in the object."""
+        if not isinstance(resource, str) or not resource:
+            return
+        if "containers" not in self._spec:
+            self.container(path[:-1], {}, default)
+        first = self._spec["containers"][0]
+        resources = mapping(first.get("resources"))
+        first["resources"] = {**resources, "limits": {**mapping(resources.get("limits")), resource: amount}}
+        self._fields.append((f"spec.containers[0].resources.limits[{resource}]", path_text(path)))
+
+    def declared_elsewhere(self) -> None:
+        """Declare the claims to which containers refer: the object adds them in a form that is not read here."""
+        known = [mapping(each).get("name") for each in self._spec.get(CLAIMS) or ()]
+        for section in ("containers", "initContainers"):
+            for _, name in values_at(self._spec, (section, "*", "resources", "claims", "*", "name")):
+                if name not in known:
+                    known.append(name)
+                    self._spec[CLAIMS] = [*(self._spec.get(CLAIMS) or ()), {"name": name}]
+
+    def made(self) -> Iterator[PodPlace]:
+        """The pod; none without containers."""
+        if "containers" in self._spec:
+            metadata = {"metadata": self._metadata} if self._metadata else {}
+            yield PodPlace(self.path, {**metadata, "spec": self._spec}, tuple(self._fields))
+
+
+def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
+    """The pods of an Argo Workflow: one for each template with containers."""
+    spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
+    defaults = mapping(spec.get("templateDefaults"))
+    for path, template in values_at(spec, ("templates", "*")):
+        if not isinstance(template, dict):
+            continue
+        at = (*spec_at, *path)
+        pod = _Maker(at)
+        for where, owner in ((at, template), ((*spec_at, "templateDefaults"), defaults)):
+            pod.labelled((*where, "metadata"), owner.get("metadata"))
+            pod.scheduled(where, owner)
+        pod.labelled((*spec_at, "podMetadata"), spec.get("podMetadata"))
+        pod.scheduled(spec_at, spec)
+        for field in ("container", "script"):
+            pod.container((*at, field), template.get(field), _ARGO_MAIN)
+        inner = mapping(template.get("containerSet")).get("containers")
+        pod.containers((*at, "containerSet", "containers"), inner, _ARGO_MAIN)
+        pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
+        pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
+        if any(CLAIMS in str(owner.get("podSpecPatch")) for owner in (template, defaults, spec)):
+            pod.declared_elsewhere()
+        yield from pod.made()
+
+
+def pods_of_knative(data: object, template_at: Path) -> Iterator[PodPlace]:
+    """The pod of a Knative Service, Configuration or Revision.
+
+    Args:
+        template_at: path of metadata and spec of the pod; () for a Revision.
+    """
+    for path, template in values_at(data, template_at):
+        pod = _Maker(path)
+        owner = mapping(template)
+        spec = mapping(owner.get("spec"))
+        pod.labelled((*path, "metadata"), owner.get("metadata"))
+        pod.scheduled((*path, "spec"), spec)
+        for section in ("containers", "initContainers"):
+            pod.containers((*path, "spec", section), spec.get(section), _KNATIVE_CONTAINER, section)
+        yield from pod.made()
+
+
+def pods_of_inference_service(data: object) -> Iterator[PodPlace]:
+    """The pods of a KServe InferenceService: one for each component, and one for the workers of the predictor."""
+    for component in _KSERVE_COMPONENTS:
+        path = ("spec", component)
+        for _, owner in values_at(data, path):
+            yield from _kserve(path, owner, data)
+
+
+def pods_of_serving_runtime(data: object) -> Iterator[PodPlace]:
+    """The pods of a KServe ServingRuntime."""
+    for path, owner in values_at(data, ("spec",)):
+        yield from _kserve(path, owner, None)
+
+
+def _kserve(path: Path, owner: object, service: object) -> Iterator[PodPlace]:
+    """The pods of one component. `service`: the InferenceService, whose labels and annotations its pods get."""
+    component = mapping(owner)
+    pod = _Maker(path)
+    pod.labelled(path, component)
+    pod.labelled(("metadata",), mapping(service).get("metadata"))
+    pod.scheduled(path, component)
+    # `model`, or a field with the name of a framework: a container with further fields.
+    for name, value in component.items():
+        if isinstance(value, dict) and isinstance(value.get("resources"), dict):
+            pod.container((*path, name), value, _KSERVE_CONTAINER)
+    for section in ("containers", "initContainers"):
+        pod.containers((*path, section), component.get(section), _KSERVE_CONTAINER, section)
+    yield from pod.made()
+    worker = component.get("workerSpec")
+    if isinstance(worker, dict):
+        workers = _Maker((*path, "workerSpec"))
+        workers.labelled(path, component)
+        workers.scheduled(workers.path, worker)
+        for section in ("containers", "initContainers"):
+            workers.containers((*workers.path, section), worker.get(section), "worker-container", section)
+        yield from workers.made()
+
+
+def pods_of_spark(data: object, spec_at: Path) -> Iterator[PodPlace]:
+    """The driver and the executors of a SparkApplication. `gpu` may name any extended resource."""
+    spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
+    for role in ("driver", "executor"):
+        owner, at = mapping(spec.get(role)), (*spec_at, role)
+        template = mapping(owner.get("template"))
+        inner = mapping(template.get("spec"))
+        pod = _Maker(at)
+        pod.labelled(at, owner)
+        pod.labelled((*at, "template", "metadata"), template.get("metadata"))
+        for where, each in ((at, owner), ((*at, "template", "spec"), inner), (spec_at, spec)):
+            pod.scheduled(where, each)
+        for section in ("containers", "initContainers"):
+            pod.containers((*at, "template", "spec", section), inner.get(section), f"spark-{role}", section)
+        gpu = mapping(owner.get("gpu"))
+        pod.limited((*at, "gpu", "quantity"), gpu.get("name"), gpu.get("quantity"), f"spark-kubernetes-{role}")
+        yield from pod.made()
+
+
+def pods_of_train_job(data: object) -> Iterator[PodPlace]:
+    """The trainer's pods of a TrainJob, as far as it overrides its TrainingRuntime."""
+    at = ("spec", "trainer", "resourcesPerNode")
+    for path, resources in values_at(data, at):
+        if not isinstance(resources, dict):
+            continue
+        pod = _Maker(path)
+        # Later overrides win.
+        for field in ("podTemplateOverrides", "podSpecOverrides"):
+            for where, override in reversed(list(values_at(data, ("spec", field, "*")))):
+                targets = [mapping(each).get("name") for _, each in values_at(override, ("targetJobs", "*"))]
+                if _TRAINER in targets:
+                    inner = ("spec",) if field == "podTemplateOverrides" else ()
+                    pod.labelled((*where, "metadata"), mapping(override).get("metadata"))
+                    pod.scheduled((*where, *inner), mapping(override).get("spec") if inner else override)
+        pod.container(path, {"resources": resources}, _TRAINER)
+        for place in pod.made():
+            found = dict(resources_place(path, _TRAINER, resources).fields)
+            others = [each for each in place.fields if each[0] != "spec.containers[0]"]
+            yield PodPlace(path, place.template, (*others, *found.items()))

@@ -14,9 +14,8 @@ from conversion.asks.conversion_context import ConversionContext
 from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.facts import NamespaceFacts
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Decision, Operation, Outcome, unchanged
+from conversion.patches.decision import Decision, Operation, Outcome, add, set_members, unchanged
 from conversion.patches.enrich_claims import PLACES, metadata_of, pod_of, read_of, settings_of, shadowed
-from conversion.patches.operations import add, set_members
 from neuron import names
 from neuron.api.fields import ObjectMeta, mapping, mappings, text
 

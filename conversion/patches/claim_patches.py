@@ -10,8 +10,7 @@ from conversion.claims.making import Claim
 from conversion.objects import pods
 from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Operation
-from conversion.patches.operations import add, append, remove, remove_members, replace, set_members
+from conversion.patches.decision import Operation, add, append, remove, remove_members, replace, set_members
 from neuron import names
 
 _CORE_VARIABLES: Final = frozenset(names.CORE_VARIABLES)

@@ -39,9 +39,9 @@ from conversion.facts import NamespaceFacts
 from conversion.findings import obstacles, pod_findings
 from conversion.objects import pods, queues
 from conversion.objects.pods import Excess
-from conversion.patches import hints, operations
+from conversion.patches import hints
 from conversion.patches.claim_patches import claim_patch, encode_record, free_name, mark
-from conversion.patches.decision import Decision, Outcome, denied, unchanged
+from conversion.patches.decision import MOST_BYTES, Decision, Outcome, denied, size_of, unchanged
 from conversion.patches.named_templates import with_named
 from neuron.api.nodes import Affinity, required_terms
 from neuron.api.taints import TolerationSpec
@@ -301,10 +301,8 @@ def _patch(made: _ClaimOfPod) -> Decision:
             "too-large", pod_findings.too_large(_large("the record of its conversion", len(record), records.MOST_BYTES))
         )
     patch = [*claim_patch(demand, claim, claim_name, efa.moved), *mark(pod, record), *hint.labels, *hint.patch]
-    if (size := operations.size_of(patch)) > operations.MOST_BYTES:
-        return denied(
-            "too-large", pod_findings.too_large(_large("the patch that converts it", size, operations.MOST_BYTES))
-        )
+    if (size := size_of(patch)) > MOST_BYTES:
+        return denied("too-large", pod_findings.too_large(_large("the patch that converts it", size, MOST_BYTES)))
     if not patch:
         # The template must exist all the same: the pod may come from another namespace or from a backup.
         reason = "already-converted"

@@ -1,12 +1,20 @@
-"""The decision about one object. Frozen, and independent of the review that it answers, so that it can be cached."""
+"""The decision about one object, and the operations of its JSON patch (RFC 6902).
+
+A decision is frozen, and independent of the review that it answers, so that it can be cached. A patch is of the object
+exactly as it was sent: no list is rebuilt from decoded fields, so unknown fields of any API version survive.
+"""
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
+
+import orjson
 
 from conversion.claims.mapped_templates import Need
 from conversion.claims.templates import Template
+from conversion.objects.nesting import key_of
+from conversion.objects.pod_places import pointer
 from neuron.findings import Finding
 
 _MOST_FINDINGS: Final = 64
@@ -102,3 +110,61 @@ def denied(reason: str, *errors: Finding, warnings: tuple[Finding, ...] = ()) ->
         message = f"{left_out} more findings are left out."
         errors = (*errors[:_MOST_FINDINGS], dataclasses.replace(errors[-1], message=message, fix=""))
     return Decision(Outcome.DENIED, reason, errors=errors, warnings=warnings)
+
+
+MOST_BYTES: Final = 44 * 1024
+"""Largest size of a patch as JSON. In base64 it has 59 KiB, and an answer has at most 64 KiB."""
+
+
+def size_of(value: object) -> int:
+    """Bytes of JSON-like data as JSON."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # an integer of more than 64 bits, or a single surrogate
+        return len(key_of(value).encode(errors="surrogatepass"))
+
+
+def add(path: str, value: object) -> Operation:
+    """Add a member, or insert an item."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def remove(path: str) -> Operation:
+    """Remove a member or an item."""
+    return {"op": "remove", "path": path}
+
+
+def replace(path: str, value: object) -> Operation:
+    """Replace a member or an item."""
+    return {"op": "replace", "path": path, "value": value}
+
+
+def set_value(path: str, current: object, value: object) -> Operation:
+    """Set a member that may be absent."""
+    return add(path, value) if current is None else replace(path, value)
+
+
+def append(path: str, current: Sequence[object] | None, values: Sequence[object]) -> list[Operation]:
+    """Append to a list that may be absent."""
+    if not values:
+        return []
+    if current is None:
+        return [add(path, list(values))]
+    return [add(f"{path}/-", value) for value in values]
+
+
+def set_members(path: str, current: Mapping[str, object] | None, members: Mapping[str, object]) -> list[Operation]:
+    """Set members of an object that may be absent. Members that have the value already need no operation."""
+    if current is None:
+        return [add(path, dict(members))] if members else []
+    return [add(path + pointer(key), value) for key, value in members.items() if current.get(key) != value]
+
+
+def remove_members(path: str, current: Mapping[str, object] | None, keys: Iterable[str]) -> list[Operation]:
+    """Remove members that exist. An object that would become empty is removed."""
+    present = [key for key in keys if key in (current or {})]
+    if not present:
+        return []
+    if len(present) == len(current or {}):
+        return [remove(path)]
+    return [remove(path + pointer(key)) for key in present]

@@ -20,8 +20,18 @@ from conversion.claims.templates import KIND as TEMPLATE
 from conversion.facts import NamespaceFacts
 from conversion.objects import pods
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Decision, Operation, Outcome, unchanged
-from conversion.patches.operations import MOST_BYTES, add, append, replace, set_members, size_of
+from conversion.patches.decision import (
+    MOST_BYTES,
+    Decision,
+    Operation,
+    Outcome,
+    add,
+    append,
+    replace,
+    set_members,
+    size_of,
+    unchanged,
+)
 from neuron import names
 from neuron.api.fields import ObjectMeta, WrongFormError, mapping, mappings, read, sequence, text
 from neuron.api.resource_versions import converted

@@ -18,8 +18,7 @@ from conversion.claims.scheduling import NO_HINTS, Entry
 from conversion.objects import pods
 from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Operation
-from conversion.patches.operations import add, append, remove, replace, set_value
+from conversion.patches.decision import Operation, add, append, remove, replace, set_value
 from neuron import names
 from neuron.api.nodes import PREFERRED, REQUIRED, Affinity, required_terms
 from neuron.findings import Finding, short, warning

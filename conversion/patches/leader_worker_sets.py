@@ -15,8 +15,7 @@ from msgspec import Struct
 from conversion.asks.steering import NO_STEERING, Mode, Steering, annotated_settings, combined
 from conversion.facts import ClusterView, NamespaceFacts
 from conversion.objects import pods
-from conversion.patches.decision import Decision, Outcome, unchanged
-from conversion.patches.operations import add, set_members
+from conversion.patches.decision import Decision, Outcome, add, set_members, unchanged
 from neuron import names
 from neuron.findings import short, warning
 

@@ -19,8 +19,7 @@ from conversion.objects import pods
 from conversion.objects.pod_places import pointer
 from conversion.patches import hints
 from conversion.patches.claim_patches import free_name
-from conversion.patches.decision import Decision, Operation, Outcome, denied
-from conversion.patches.operations import add, append
+from conversion.patches.decision import Decision, Operation, Outcome, add, append, denied
 from neuron import names
 from neuron.findings import Finding, quoted
 

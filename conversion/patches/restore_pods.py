@@ -25,10 +25,19 @@ from conversion.findings.verification import Verified
 from conversion.objects import pods
 from conversion.objects.nesting import key_of, keys_of
 from conversion.objects.pod_places import pointer
-from conversion.patches import hints, operations
+from conversion.patches import hints
 from conversion.patches.claim_patches import mark, strip_legacy
-from conversion.patches.decision import Decision, Operation, Outcome, denied, unchanged
-from conversion.patches.operations import add, replace
+from conversion.patches.decision import (
+    MOST_BYTES,
+    Decision,
+    Operation,
+    Outcome,
+    add,
+    denied,
+    replace,
+    size_of,
+    unchanged,
+)
 from neuron import names, quantities
 from neuron.findings import Finding, short
 
@@ -99,7 +108,7 @@ def restore(new: pods.Pod, old: pods.Pod, facts: UpdateFacts) -> Decision:
 
 
 def _restored(patch: list[Operation], reason: str) -> Decision:
-    if operations.size_of(patch) > operations.MOST_BYTES:
+    if size_of(patch) > MOST_BYTES:
         # Conversion makes no patch of this size, so this is a change that the API server refuses.
         return unchanged("too-large")
     return Decision(Outcome.RESTORED, reason, patch=tuple(patch))

@@ -18,7 +18,6 @@ from neuron.hardware.instances import Topology
 
 MOVED_TREE: Final = (2, 31)
 """The kernel driver that moved files inside a device's sysfs directory."""
-COMPONENTS_SINCE: Final = (2, 30, 2)
 HUGE_PAGE_KIB: Final = 2048
 
 _RUNTIME: Final = re.compile(r"([a-z0-9-]+)://v?([0-9]{1,4})\.([0-9]{1,4})[^ ]*", re.ASCII)
@@ -146,7 +145,7 @@ def _sysfs_files(readings: Readings) -> Judgement:
     wanted = ["core_count", "connected_devices", "mem_ecc_uncorrected", "sram_ecc_uncorrected"]
     if readings.instance is None or not readings.instance.family.startswith("inf1"):
         wanted.append("serial_number")
-    if readings.module and _VERSION.fullmatch(readings.module) and _numbers(readings.module) >= COMPONENTS_SINCE:
+    if readings.module and _VERSION.fullmatch(readings.module) and _numbers(readings.module) >= sysfs.COMPONENTS_SINCE:
         wanted.append("unhealthy_components")
     first = readings.files[0]
     found = [f"{name} at {first.found[name]}" for name in wanted if name in first.found]

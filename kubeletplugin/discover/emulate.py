@@ -40,7 +40,6 @@ _NEWEST: Final = "trn3"
 _MODES: Final = {4: 1, 2: 3, 1: 4}
 _UNKNOWN_COUNTS: Final = {"48xlarge": 16, "24xlarge": 4}
 _HEALTH_SINCE: Final = (2, 28)
-_COMPONENTS_SINCE: Final = (2, 30, 2)
 _MARKER: Final = "emulates"
 
 
@@ -138,7 +137,7 @@ def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_versi
     version = tuple(int(part) for part in driver_version.split("."))
     if version >= _HEALTH_SINCE:
         _write(hardware / "health_status/hbm_ecc_err_count", "0\n")
-    if version >= _COMPONENTS_SINCE:
+    if version >= sysfs.COMPONENTS_SINCE:
         _write(hardware / "health_status/unhealthy_components", "\n")
         _write(hardware / "health_status/healthcheck_heartbeat", "1\n")
 

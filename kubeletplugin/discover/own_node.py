@@ -88,7 +88,7 @@ class OwnNode(Changing):
         *,
         clock: Clock,
         metrics: PluginMetrics,
-        use_facts: Callable[[NodeFacts], None] | None = None,
+        use_facts: Callable[[NodeFacts], None] = lambda _: None,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """`use_facts` gets the facts whenever the state changes; `jitter(a, b)` is a random number between both."""
@@ -136,8 +136,7 @@ class OwnNode(Changing):
         state = node_state(node)
         if state != self.state:
             self.state = state
-            if self._use_facts is not None:
-                self._use_facts(state.facts)
+            self._use_facts(state.facts)
             self._count_change()
         return state
 

@@ -257,8 +257,8 @@ class _Scan:
         """See `Processes.containers`."""
         for pid in self._pids():
             with contextlib.suppress(*_GONE, PermissionError):
-                self.of_the_host |= self._text(pid, "comm").strip() in _OF_THE_HOST
-                if not _POD.search(self._text(pid, "cgroup")):
+                self._command(pid)
+                if not self._pod(pid):
                     continue
                 mounts = self._mounts(pid)
                 if match := _CONTAINER.search(mounts):
@@ -268,13 +268,10 @@ class _Scan:
         """See `Processes.opened`."""
         for pid in self._pids():
             try:
-                command = self._text(pid, "comm").strip()
-                self.of_the_host |= command in _OF_THE_HOST
+                command = self._command(pid)
                 if indices := frozenset(self._handles(pid)):
-                    match = _POD.search(self._text(pid, "cgroup"))
                     claimed = bool(self._folder.mounted(self._mounts(pid)))
-                    pod = match[1].replace("_", "-") if match else ""
-                    yield OpenDevice(int(pid), command, pod, indices, claimed)
+                    yield OpenDevice(int(pid), command, self._pod(pid), indices, claimed)
             except PermissionError:
                 self.denied += 1
             except _GONE:
@@ -289,8 +286,7 @@ class _Scan:
             yield pid
 
     def _process(self, pid: str) -> Iterator[ProcessUse]:
-        command = self._text(pid, "comm").strip()
-        self.of_the_host |= command in _OF_THE_HOST
+        command = self._command(pid)
         namespace = ""
         with contextlib.suppress(PermissionError):
             namespace = str((self._root / pid / "ns" / "mnt").readlink())
@@ -300,11 +296,19 @@ class _Scan:
             indices: frozenset[int] = frozenset()
             with contextlib.suppress(PermissionError, *_GONE):
                 indices = frozenset(self._nodes(pid))
-            match = _POD.search(self._text(pid, "cgroup"))
-            pod = match[1].replace("_", "-") if match else ""
-            yield ProcessUse(int(pid), command, pod, files, indices, self._variables(pid))
+            yield ProcessUse(int(pid), command, self._pod(pid), files, indices, self._variables(pid))
         if namespace:
             self._namespaces.add(namespace)
+
+    def _command(self, pid: str) -> str:
+        command = self._text(pid, "comm").strip()
+        self.of_the_host |= command in _OF_THE_HOST
+        return command
+
+    def _pod(self, pid: str) -> str:
+        """UID of the process's pod; empty if it is in none."""
+        match = _POD.search(self._text(pid, "cgroup"))
+        return match[1].replace("_", "-") if match else ""
 
     def _text(self, pid: str, name: str) -> str:
         return (self._root / pid / name).read_text(errors="replace")

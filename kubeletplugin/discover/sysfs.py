@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from neuron import names
-from neuron.api.environment import LNC_VARIABLES
 from neuron.hardware import pci_addresses
 
 DEVICES: Final = Path("devices/virtual/neuron_device")
@@ -32,6 +31,8 @@ PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
 
 ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
 
+COMPONENTS_SINCE: Final = (2, 30, 2)
+"""The first version of the kernel driver with `unhealthy_components`."""
 DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
 """The name of a device, here and in /dev."""
 _EC2_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
@@ -344,12 +345,14 @@ def read_logical_nc(path: Path) -> LogicalNcFile:
         return LogicalNcFile(path, None, f"it cannot be read: {error.strerror}")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     found = [
-        match for line in lines if (match := _LOGICAL_NC_LINE.fullmatch(line)) is not None and match[1] in LNC_VARIABLES
+        match
+        for line in lines
+        if (match := _LOGICAL_NC_LINE.fullmatch(line)) is not None and match[1] in names.LNC_VARIABLES
     ]
     sizes = {int(match[2]) for match in found}
     if len(sizes) == 1:
         return LogicalNcFile(path, sizes.pop())
-    why = "sets different values" if sizes else f"has no line {LNC_VARIABLES[0]}=<number>"
+    why = "sets different values" if sizes else f"has no line {names.LNC_VARIABLES[0]}=<number>"
     return LogicalNcFile(path, None, f"it {why}: {' '.join(text.split())[:80]!r}")
 
 

@@ -11,7 +11,6 @@ pool: both would replace each other's slices without end, because every change m
 
 import asyncio
 import dataclasses
-import enum
 import logging
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -21,7 +20,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.health import HealthSnapshot, taints
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.ports import WAITS
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, publishes_whole_node, slice_name
+from kubeletplugin.publish.slices import NodeDevices, slice_name
 from kubeletplugin.settings import DriverSettings, Guard
 from neuron import names
 from neuron.api.taints import Cordon, Taint
@@ -34,29 +33,6 @@ NODE: Final = "node"
 """Values of the setting and of the label about UltraServer nodes."""
 
 
-class UltraServerOffer(enum.StrEnum):
-    """What an UltraServer node publishes."""
-
-    DEVICES = DEVICES
-    NODE = NODE
-    BOTH = "both"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Offer:
-    """What to publish.
-
-    Attributes:
-        found: for `desired_slices`.
-        ultraserver: what an UltraServer node publishes; None on other nodes, and if nothing is published.
-        problem: what an administrator should know; empty if nothing.
-    """
-
-    found: NodeDevices
-    ultraserver: UltraServerOffer | None
-    problem: str = ""
-
-
 def needs_taints(state: NodeState, settings: DriverSettings, held: Collection[int] = ()) -> bool:
     """Whether the offer depends on the cluster's device taints."""
     return bool(held) or bool(state.cordon) or (bool(state.legacy) and settings.device_plugin_guard is Guard.TAINT)
@@ -65,13 +41,12 @@ def needs_taints(state: NodeState, settings: DriverSettings, held: Collection[in
 def offer(
     snapshot: HealthSnapshot,
     state: NodeState,
-    features: ClusterFeatures,
     settings: DriverSettings,
     *,
     keeps_taints: bool,
     held: Collection[int] = (),
-) -> Offer:
-    """Decide what to publish.
+) -> tuple[NodeDevices, str]:
+    """Decide what to publish, for `desired_slices`; and what an administrator should know, empty if nothing.
 
     Args:
         keeps_taints: whether the cluster stores device taints; used only if `needs_taints`.
@@ -79,7 +54,7 @@ def offer(
     """
     guarded = bool(state.legacy) and settings.device_plugin_guard is not Guard.OFF
     if guarded and (settings.device_plugin_guard is Guard.WITHHOLD or not keeps_taints):
-        return Offer(NodeDevices(snapshot.hardware, None), None)
+        return NodeDevices(snapshot.hardware, None), ""
     wanted, problem = _wanted(state, settings)
     found = NodeDevices(
         snapshot.hardware,
@@ -92,8 +67,7 @@ def offer(
         withhold=not keeps_taints,
     )
     found, unknown = _cordoned(found, state.cordon)
-    problem = "; ".join(filter(None, (problem, unknown)))
-    return Offer(found, _ultraserver(found, features), problem)
+    return found, "; ".join(filter(None, (problem, unknown)))
 
 
 def _cordoned(found: NodeDevices, cordon: Cordon) -> tuple[NodeDevices, str]:
@@ -124,17 +98,6 @@ def _wanted(state: NodeState, settings: DriverSettings) -> tuple[str, str]:
     )
     return settings.ultraserver_publish, problem
 
-
-def _ultraserver(found: NodeDevices, features: ClusterFeatures) -> UltraServerOffer | None:
-    if not found.is_ultraserver:
-        return None
-    if not publishes_whole_node(found, features):
-        return UltraServerOffer.DEVICES
-    return UltraServerOffer.BOTH if features.counters else UltraServerOffer.NODE
-
-
-_MAX_SLICES: Final = 1000
-"""`slice_name` numbers slices with three digits."""
 
 _log = logging.getLogger(__name__)
 
@@ -241,7 +204,7 @@ class OtherDriver(Changing):
         The Node owns the slices, so they stay when their driver is gone. If no driver serves a socket, they are
         removed; if they come back after that, another driver makes them.
         """
-        ours = _own_names(node)
+        ours = {slice_name(node, number) for number in range(1000)}  # it writes three digits
         foreign = frozenset(name for name in slices if name not in ours)
         now = self._clock.monotonic()
         alive = bool(served.names) or now < self._left_until
@@ -252,18 +215,11 @@ class OtherDriver(Changing):
             evidence.append(f"ResourceSlices {', '.join(sorted(foreign)[:3])}")
         if served.other or evidence:
             evidence += [f"the registration socket {name}" for name in served.other or served.names]
-        self._tell(" and ".join(evidence))
+        if (told := " and ".join(evidence)) != self.evidence:
+            self.evidence = told
+            self._count_change()
         return foreign
 
     def removed(self) -> None:
         """Slices of another driver were deleted, because no driver seemed to serve them."""
         self._removed_at = self._clock.monotonic()
-
-    def _tell(self, evidence: str) -> None:
-        if evidence != self.evidence:
-            self.evidence = evidence
-            self._count_change()
-
-
-def _own_names(node: str) -> Collection[str]:
-    return {slice_name(node, number) for number in range(_MAX_SLICES)}

@@ -26,7 +26,6 @@ from kubeletplugin.publish.offer import (
     KubeletGate,
     OtherDriver,
     Served,
-    UltraServerOffer,
     needs_taints,
     offer,
 )
@@ -251,7 +250,7 @@ class Publisher:
         self._metrics.slices_published.set(0)
         self.offered = frozenset()
 
-    async def _offer(self, state: NodeState, features: ClusterFeatures) -> NodeDevices:
+    async def _offer(self, state: NodeState) -> NodeDevices:
         settings, held = self._settings, self._holds.indices
         if self._holds.restoring:
             held = frozenset(device.index for device in self._monitor.snapshot.hardware.devices)
@@ -277,18 +276,15 @@ class Publisher:
         snapshot = self._monitor.snapshot
         if self._withholds(state.facts):
             snapshot = dataclasses.replace(snapshot, instance=None)
-        made = offer(snapshot, state, features, settings, keeps_taints=keeps, held=held)
-        if made.problem:
-            self._tell(made.problem)
-        if made.ultraserver is not None:
-            for each in UltraServerOffer:
-                self._metrics.ultraserver_publish.labels(each.value).set(each is made.ultraserver)
-        return made.found
+        found, problem = offer(snapshot, state, settings, keeps_taints=keeps, held=held)
+        if problem:
+            self._tell(problem)
+        return found
 
     async def _write(self, state: NodeState) -> bool:
         facts, kept = state.facts, self._kept_features
         features = self._withholding.features(kept)
-        found = await self._offer(state, features)
+        found = await self._offer(state)
         setting = share_setting(self._settings.share_cores, state.share_cores)
         if state.share_cores not in (None, setting):
             self._tell(
@@ -326,6 +322,9 @@ class Publisher:
         self._metrics.slices_published.set(len(self._known))
         devices = (device["name"] for piece in desired for device in piece.content.get("devices", ()))
         self.offered = frozenset(NODE if name == NODE_DEVICE else DEVICES for name in devices)
+        if found.is_ultraserver:
+            for label, kinds in ((DEVICES, {DEVICES}), (NODE, {NODE}), ("both", {DEVICES, NODE})):
+                self._metrics.ultraserver_publish.labels(label).set(self.offered == kinds)
         return bool(writes)
 
     def _remember(self, sent: JsonObject, stored: JsonObject) -> None:

@@ -23,7 +23,7 @@ from neuron.api.claim_specs import (
 )
 from neuron.api.fields import mappings
 from neuron.api.taints import TolerationSpec
-from neuron.findings import BOUNDS, Finding, Findings, did_you_mean, quoted, short
+from neuron.findings import Finding, Findings, Suggestions, did_you_mean, quoted, short
 
 _FIELDS_UNDER: Final = {f"{GROUP}/v1": "exactly", f"{GROUP}/v1beta2": "exactly", f"{GROUP}/v1beta1": ""}
 VERSIONS: Final = tuple(_FIELDS_UNDER)
@@ -147,6 +147,7 @@ class _SpecReader:
 
     def __init__(self, api_version: str) -> None:
         self.findings = Findings()
+        self._suggestions = Suggestions()
         under = _FIELDS_UNDER.get(api_version)
         if under is None:
             hint = did_you_mean(api_version, VERSIONS)
@@ -234,10 +235,6 @@ class _SpecReader:
             if not isinstance(value, str):
                 self._wrong_type(value, where, "a string")
         return tuple([value for value, _ in entries if isinstance(value, str)])
-
-    def _closest(self, word: str, known: Sequence[str]) -> str:
-        """A suggestion, unless there are more findings than an answer shows: it is expensive."""
-        return "" if len(self.findings) >= BOUNDS.shown else did_you_mean(word, known)
 
     def _wrong_type(self, value: object, path: str, wanted: str) -> None:
         field = path.rpartition(".")[2]
@@ -420,6 +417,7 @@ class _SpecReader:
             seen.add(name)
 
     def _dangling(self, reference: str, path: str, known: Sequence[str]) -> None:
-        message = f"{value_text(reference)} names no request of this claim.{self._closest(reference, known)}"
+        hint = self._suggestions.did_you_mean(reference, known)
+        message = f"{value_text(reference)} names no request of this claim.{hint}"
         listed = short(", ".join([short(name, _SHOWN) for name in known[:8]])) or "none"
         self._refuse("NEU508", path, message, f"Its requests are: {listed}.", reference)

@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from neuron import names
 from neuron.api.fields import mappings
 
-LNC_VARIABLES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
-"""The variables that set the logical NeuronCore: the name, and its older name."""
 _LNC_VALUE: Final = re.compile(r"\s*\+?(?:0[xX])?0*([12])(?![0-9])", re.ASCII)
 """How the C library reads numbers: `01` and `1.0` are 1."""
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
@@ -21,10 +20,10 @@ _LONGEST: Final = 64
 
 def logical_neuron_cores(container: Mapping[str, object]) -> dict[str, int | None]:
     """The logical NeuronCore that each of `LNC_VARIABLES` sets in `env`: 1 or 2, 0 for no such value, None: unknown."""
-    if not any(entry.get("name") in LNC_VARIABLES for entry in mappings(container.get("env"))):
+    if not any(entry.get("name") in names.LNC_VARIABLES for entry in mappings(container.get("env"))):
         return {}
     found = values(container)
-    return {name: _lnc(found[name]) for name in LNC_VARIABLES if name in found}
+    return {name: _lnc(found[name]) for name in names.LNC_VARIABLES if name in found}
 
 
 def _lnc(value: str | None) -> int | None:
@@ -40,7 +39,7 @@ def may_take_lnc(container: Mapping[str, object]) -> bool:
     return any(
         isinstance(prefix, str) and name.startswith(prefix) and name != prefix
         for prefix in prefixes
-        for name in LNC_VARIABLES
+        for name in names.LNC_VARIABLES
     )
 
 

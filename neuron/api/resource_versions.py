@@ -5,23 +5,43 @@ without alternatives are in the request, not under `exactly`, and those of a dev
 Source: pkg/apis/resource/v1beta1/conversion.go.
 """
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from neuron.api import slices
 from neuron.api.claim_specs import GROUP
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions without the group, the preferred one first."""
-_FLAT: Final = "v1beta1"
+_OLDEST: Final = "v1beta1"
 """The version without `exactly`, with `basic`."""
-_EXACTLY: Final = "exactly"
-_BASIC: Final = "basic"
-_OF_REQUEST: Final = ("name", "firstAvailable")
-"""Fields that a request has itself in every version."""
-_OF_DEVICE: Final = ("name",)
 
-_Change = Callable[[Mapping[str, object]], Mapping[str, object]]
+
+class _NestedFields(NamedTuple):
+    """A list whose entries have their fields in a member of their own, in some versions.
+
+    Attributes:
+        path: of the object that has the list.
+        own: fields that an entry has itself in every version.
+        in_oldest: whether the member is that of `_OLDEST`, rather than of the others.
+    """
+
+    path: tuple[str, ...]
+    field: str
+    member: str
+    own: tuple[str, ...]
+    in_oldest: bool = False
+
+
+_REQUESTS: Final = _NestedFields(("spec", "devices"), "requests", "exactly", ("name", "firstAvailable"))
+_DEVICES: Final = _NestedFields(("spec",), "devices", "basic", ("name",), in_oldest=True)
+_KINDS: Final[Mapping[str, _NestedFields | None]] = {
+    "ResourceClaim": _REQUESTS,
+    "ResourceClaimTemplate": _REQUESTS._replace(path=("spec", "spec", "devices")),
+    "DeviceClass": None,
+    "ResourceSlice": _DEVICES,
+}
 
 
 def convertible(kind: str, version: str, wanted: str) -> bool:
@@ -45,93 +65,62 @@ def converted(kind: str, data: object, wanted: str) -> Any:
         return data
     version = str(data.get("apiVersion", "")).rpartition("/")[2]
     made = {**data, "apiVersion": f"{GROUP}/{wanted}"}
-    if (version == _FLAT) != (wanted == _FLAT):
-        change = _KINDS[kind]
-        made |= change(made, to_flat=wanted == _FLAT)
+    entries = _KINDS.get(kind)
+    if entries is not None and (version == _OLDEST) != (wanted == _OLDEST):
+        change = functools.partial(_nested if entries.in_oldest == (wanted == _OLDEST) else _flat, entries)
+        made = _changed(made, entries, entries.path, change)
     return made
 
 
 def nested_request(request: Mapping[str, object]) -> Mapping[str, object]:
-    """A request of `v1beta1` as in `v1`; the order of members is kept.
+    """A request of `v1beta1` as in `v1`; the order of members is kept."""
+    return _nested(_REQUESTS, request)
 
-    `exactly` does not exist in `v1beta1`: there the API server drops it. It stays if the request has nothing else.
+
+def _nested(entries: _NestedFields, entry: Mapping[str, object]) -> Mapping[str, object]:
+    """An entry with its fields in the member; the order of members is kept.
+
+    `exactly` does not exist in `v1beta1`: there the API server drops it. It stays if a request has nothing else.
     """
-    moved = {name: value for name, value in request.items() if name not in _OF_REQUEST}
-    if not moved.keys() - {_EXACTLY}:
-        return request
-    moved.pop(_EXACTLY, None)
+    own, member = entries.own, entries.member
+    moved = {name: value for name, value in entry.items() if name not in (*own, member)}
+    if not moved and not entries.in_oldest:
+        return entry
     made: dict[str, object] = {}
-    for name, value in request.items():
-        if name in _OF_REQUEST:
+    for name, value in entry.items():
+        if name in own:
             made[name] = value
         else:
-            made[_EXACTLY] = moved
-    return made
+            made[member] = moved
+    return made if moved else {**made, member: moved}
 
 
-def _flat_request(request: Mapping[str, object]) -> Mapping[str, object]:
-    inner = request.get(_EXACTLY)
+def _flat(entries: _NestedFields, entry: Mapping[str, object]) -> Mapping[str, object]:
+    own, member = entries.own, entries.member
+    inner = entry.get(member)
     if not isinstance(inner, dict):
-        return request
-    own = {name: value for name, value in request.items() if name in _OF_REQUEST}
-    return {**{name: value for name, value in inner.items() if name not in _OF_REQUEST}, **own}
+        return entry
+    kept = {name: value for name, value in entry.items() if name in own}
+    return {**{name: value for name, value in inner.items() if name not in own}, **kept}
 
 
-def _nested_device(device: Mapping[str, object]) -> Mapping[str, object]:
-    inner = {name: value for name, value in device.items() if name not in (*_OF_DEVICE, _BASIC)}
-    return {**{name: device[name] for name in _OF_DEVICE if name in device}, _BASIC: inner}
-
-
-def _flat_device(device: Mapping[str, object]) -> Mapping[str, object]:
-    inner = device.get(_BASIC)
-    own = {name: value for name, value in device.items() if name in _OF_DEVICE}
-    return {**(inner if isinstance(inner, dict) else {}), **own}
-
-
-def _claim(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
-    change = _flat_request if to_flat else nested_request
-    return _within(data, "spec", lambda spec: _with_requests(spec, change))
-
-
-def _template(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
-    return _within(data, "spec", lambda spec: {**spec, **_claim(spec, to_flat=to_flat)})
-
-
-def _device_class(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:  # noqa: ARG001 - equal in all versions
-    return {}
-
-
-def _slice(data: Mapping[str, object], *, to_flat: bool) -> dict[str, object]:
-    change = _nested_device if to_flat else _flat_device
-
-    def spec_of(spec: Mapping[str, object]) -> Mapping[str, object]:
+def _changed(
+    data: Mapping[str, object],
+    entries: _NestedFields,
+    path: tuple[str, ...],
+    change: Callable[[Mapping[str, object]], Mapping[str, object]],
+) -> dict[str, object]:
+    """An object with the entries below `path` changed."""
+    made = dict(data)
+    if path:
+        inner = data.get(path[0])
+        if isinstance(inner, dict):
+            made[path[0]] = _changed(inner, entries, path[1:], change)
+        return made
+    if entries.in_oldest:
         # `v1` has pointers here, and `v1beta1` has values: an empty one is absent in both after the conversion.
-        kept = {name: value for name, value in spec.items() if name not in ("nodeName", "allNodes") or value}
-        return _with_entries(kept, "devices", change)
-
-    return _within(data, "spec", spec_of)
-
-
-def _with_requests(spec: Mapping[str, object], change: _Change) -> Mapping[str, object]:
-    return {**spec, **_within(spec, "devices", lambda devices: _with_entries(devices, "requests", change))}
-
-
-def _within(data: Mapping[str, object], field: str, change: _Change) -> dict[str, object]:
-    """The field with its object changed; empty if it has no object."""
-    value = data.get(field)
-    return {field: change(value)} if isinstance(value, dict) else {}
-
-
-def _with_entries(data: Mapping[str, object], field: str, change: _Change) -> Mapping[str, object]:
-    entries = data.get(field)
-    if not isinstance(entries, list):
-        return data
-    return {**data, field: [change(entry) if isinstance(entry, dict) else entry for entry in entries]}
-
-
-_KINDS: Final[Mapping[str, Callable[..., dict[str, object]]]] = {
-    "ResourceClaim": _claim,
-    "ResourceClaimTemplate": _template,
-    "DeviceClass": _device_class,
-    "ResourceSlice": _slice,
-}
+        made = {name: value for name, value in made.items() if name not in ("nodeName", "allNodes") or value}
+    listed = data.get(entries.field)
+    if isinstance(listed, list):
+        made[entries.field] = [change(entry) if isinstance(entry, dict) else entry for entry in listed]
+    return made

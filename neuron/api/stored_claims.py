@@ -52,18 +52,30 @@ class AllocatedConfig(Fields, frozen=True):
     opaque: Opaque | None = None
 
 
-class Allocation(Struct, frozen=True):
+class _AllocatedDevices(Fields, frozen=True):
+    results: list[Result] | None = None
+    config: list[AllocatedConfig] | None = None
+
+
+class Allocation(Fields, frozen=True):
     """`status.allocation`.
 
     Attributes:
-        results: the devices.
-        configs: of the claim and of its DeviceClasses.
         node_selector: of the nodes that have the devices; None: all nodes.
     """
 
-    results: tuple[Result, ...] = ()
-    configs: tuple[AllocatedConfig, ...] = ()
+    devices: _AllocatedDevices | None = None
     node_selector: NodeSelector | None = None
+
+    @property
+    def results(self) -> Sequence[Result]:
+        """The devices."""
+        return (self.devices and self.devices.results) or ()
+
+    @property
+    def configs(self) -> Sequence[AllocatedConfig]:
+        """The configs of the claim and of its DeviceClasses."""
+        return (self.devices and self.devices.config) or ()
 
     @property
     def ours(self) -> tuple[Result, ...]:
@@ -150,34 +162,17 @@ def read_stored_claim(item: object) -> StoredClaim:
         claim.metadata,
         mapping(mapping(item).get("spec")),
         tuple((devices and devices.constraints) or ()),
-        _allocation(status.allocation),
+        status.allocation,
         tuple(status.reserved_for or ()),
         tuple(status.devices or ()),
     )
 
 
-def _allocation(allocation: "_Allocation | None") -> Allocation | None:
-    if allocation is None:
-        return None
-    devices = allocation.devices or _StoredDevices()
-    return Allocation(tuple(devices.results or ()), tuple(devices.config or ()), allocation.node_selector)
-
-
 # --- as the API writes it -----------------------------------------------------------------------------------
 
 
-class _StoredDevices(Fields, frozen=True):
-    results: list[Result] | None = None
-    config: list[AllocatedConfig] | None = None
-
-
-class _Allocation(Fields, frozen=True):
-    devices: _StoredDevices | None = None
-    node_selector: NodeSelector | None = None
-
-
 class _StoredStatus(Fields, frozen=True):
-    allocation: _Allocation | None = None
+    allocation: Allocation | None = None
     reserved_for: list[User] | None = None
     devices: list[DeviceStatus] | None = None
 

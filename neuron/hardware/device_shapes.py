@@ -2,7 +2,7 @@
 
 5,000 nodes publish 80,000 devices, but nodes of one instance type differ only in attributes of the node's location or
 software. A shape has the fixed attributes with their values, and for the others the set of values that occur. So the
-cost of evaluating a selector does not grow with the cluster. `neuron.api.slice_shapes` makes the shapes of a cluster.
+cost of evaluating a selector does not grow with the cluster. `cluster.kinds.resource_slices` makes those of a cluster.
 
 Source of the attributes: the Neuron DRA driver's documentation ("Attributes Reference").
 """

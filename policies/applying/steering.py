@@ -22,8 +22,7 @@ from conversion.claims.scheduling import missing_labels
 from conversion.findings.named_templates import names_in
 from conversion.objects import pods
 from conversion.objects.queues import KUEUE_LABEL
-from conversion.patches.decision import Decision, Operation, Outcome, denied
-from conversion.patches.operations import MOST_BYTES, size_of
+from conversion.patches.decision import MOST_BYTES, Decision, Operation, Outcome, denied, size_of
 from kubecel.budget import Clock
 from neuron import names
 from neuron.api.fields import mapping

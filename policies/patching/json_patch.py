@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Operation
-from conversion.patches.operations import add, remove, replace, size_of
+from conversion.patches.decision import Operation, add, remove, replace, size_of
 
 MISSING: Final = object()
 """Stands for a value that is not there."""

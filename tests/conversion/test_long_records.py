@@ -9,8 +9,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from conversion.patches import operations
-from conversion.patches.decision import Decision
+from conversion.patches.decision import MOST_BYTES, Decision, size_of
 from tests.support.clusters import mutator, request
 from tests.support.manifests import NEURON, container, pod
 from tests.support.timing import assert_below
@@ -220,7 +219,7 @@ def test_a_record_above_the_size_limit_is_not_written() -> None:
 def test_the_largest_converted_pod_is_recognised_as_converted() -> None:
     manifest = pod(container(neuron="4"), *(container(f"{index:063}", neuron="0") for index in range(150)))
     first = quick(manifest)
-    assert operations.size_of(first.patch) > operations.MOST_BYTES * 3 / 4
+    assert size_of(first.patch) > MOST_BYTES * 3 / 4
     made = jsonpatch.apply_patch(manifest, list(first.patch))
     assert quick(made).reason == "already-converted"
     assert NEURON not in json.dumps(made["spec"]["containers"])

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversion.objects.pod_places import pointer
-from conversion.patches.operations import append, remove_members, set_members
+from conversion.patches.decision import append, remove_members, set_members
 
 MEMBERS = st.dictionaries(st.text(max_size=5), st.integers(), max_size=4)
 

@@ -29,220 +29,133 @@ def neuron(version: str, kind: str, spec: Any, **more: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("version", "kind", "spec", "pods", "devices", "of_a_pod"),
-    [
-        pytest.param("apps/v1", "Deployment", {"replicas": 3, "template": pod_template()}, 3, 48, 16, id="deployment"),
-        pytest.param("apps/v1", "Deployment", {"template": pod_template()}, 1, 16, 16, id="default-replicas"),
-        pytest.param(
-            "apps/v1", "Deployment", {"replicas": 0, "template": pod_template()}, 0, 0, 16, id="scaled-to-zero"
-        ),
-        pytest.param(
-            "apps/v1", "StatefulSet", {"replicas": 2, "template": pod_template(1)}, 2, 2, 1, id="stateful-set"
-        ),
-        pytest.param("apps/v1", "ReplicaSet", {"replicas": 2, "template": pod_template(4)}, 2, 8, 4, id="replica-set"),
-        pytest.param("v1", "ReplicationController", {"replicas": 2, "template": pod_template(4)}, 2, 8, 4, id="rc"),
-        pytest.param(
-            "argoproj.io/v1alpha1", "Rollout", {"replicas": 5, "template": pod_template(1)}, 5, 5, 1, id="rollout"
-        ),
-        pytest.param("batch/v1", "Job", {"template": pod_template(4)}, 1, 4, 4, id="job"),
-        pytest.param("batch/v1", "Job", {"parallelism": 4, "template": pod_template(4)}, 4, 16, 4, id="parallel"),
-        pytest.param(
-            "batch/v1",
-            "Job",
-            {"parallelism": 9, "completions": 2, "template": pod_template(4)},
-            2,
-            8,
-            4,
-            id="completions",
-        ),
-        pytest.param(
-            "batch/v1",
-            "CronJob",
-            {"concurrencyPolicy": "Forbid", "jobTemplate": job(4, parallelism=2)},
-            2,
-            8,
-            4,
-            id="cron-job",
-        ),
-        pytest.param(
-            "jobset.x-k8s.io/v1alpha2",
-            "JobSet",
-            {
-                "replicatedJobs": [
-                    {"replicas": 2, "template": job(4, parallelism=3, completions=3)},
-                    {"template": job(1)},
-                ]
+COUNTED: dict[str, tuple[str, Any, Any]] = {
+    "deployment": ("apps/v1 Deployment", {"replicas": 3, "template": pod_template()}, (3, 48, 16)),
+    "default-replicas": ("apps/v1 Deployment", {"template": pod_template()}, (1, 16, 16)),
+    "scaled-to-zero": ("apps/v1 Deployment", {"replicas": 0, "template": pod_template()}, (0, 0, 16)),
+    "stateful-set": ("apps/v1 StatefulSet", {"replicas": 2, "template": pod_template(1)}, (2, 2, 1)),
+    "replica-set": ("apps/v1 ReplicaSet", {"replicas": 2, "template": pod_template(4)}, (2, 8, 4)),
+    "rc": ("v1 ReplicationController", {"replicas": 2, "template": pod_template(4)}, (2, 8, 4)),
+    "rollout": ("argoproj.io/v1alpha1 Rollout", {"replicas": 5, "template": pod_template(1)}, (5, 5, 1)),
+    "job": ("batch/v1 Job", {"template": pod_template(4)}, (1, 4, 4)),
+    "parallel": ("batch/v1 Job", {"parallelism": 4, "template": pod_template(4)}, (4, 16, 4)),
+    "completions": ("batch/v1 Job", {"parallelism": 9, "completions": 2, "template": pod_template(4)}, (2, 8, 4)),
+    "cron-job": ("batch/v1 CronJob", {"concurrencyPolicy": "Forbid", "jobTemplate": job(4, parallelism=2)}, (2, 8, 4)),
+    "job-set": (
+        "jobset.x-k8s.io/v1alpha2 JobSet",
+        {
+            "replicatedJobs": [
+                {"replicas": 2, "template": job(4, parallelism=3, completions=3)},
+                {"template": job(1)},
+            ]
+        },
+        (7, 25, 4),
+    ),
+    "groups-of-workers": (
+        "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet",
+        {"replicas": 3, "leaderWorkerTemplate": {"size": 4, "workerTemplate": pod_template(2)}},
+        (12, 24, 2),
+    ),
+    "groups-with-leaders": (
+        "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet",
+        {
+            "replicas": 3,
+            "leaderWorkerTemplate": {
+                "size": 4,
+                "leaderTemplate": pod_template(1),
+                "workerTemplate": pod_template(2),
             },
-            7,
-            25,
-            4,
-            id="job-set",
-        ),
-        pytest.param(
-            "leaderworkerset.x-k8s.io/v1",
-            "LeaderWorkerSet",
-            {"replicas": 3, "leaderWorkerTemplate": {"size": 4, "workerTemplate": pod_template(2)}},
-            12,
-            24,
-            2,
-            id="groups-of-workers",
-        ),
-        pytest.param(
-            "leaderworkerset.x-k8s.io/v1",
-            "LeaderWorkerSet",
-            {
-                "replicas": 3,
-                "leaderWorkerTemplate": {
-                    "size": 4,
-                    "leaderTemplate": pod_template(1),
-                    "workerTemplate": pod_template(2),
-                },
+        },
+        (12, 3 * 1 + 3 * 3 * 2, 2),
+    ),
+    "elastic": (
+        "kubeflow.org/v1 PyTorchJob",
+        {
+            "elasticPolicy": {"maxReplicas": 8},
+            "pytorchReplicaSpecs": {
+                "Master": {"template": pod_template(1)},
+                "Worker": {"replicas": 2, "template": pod_template(2)},
             },
-            12,
-            3 * 1 + 3 * 3 * 2,
-            2,
-            id="groups-with-leaders",
-        ),
-        pytest.param(
-            "kubeflow.org/v1",
-            "PyTorchJob",
-            {
-                "elasticPolicy": {"maxReplicas": 8},
-                "pytorchReplicaSpecs": {
-                    "Master": {"template": pod_template(1)},
-                    "Worker": {"replicas": 2, "template": pod_template(2)},
-                },
-            },
-            9,
-            17,
-            2,
-            id="elastic",
-        ),
-        pytest.param(
-            "ray.io/v1",
-            "RayCluster",
-            {
-                "headGroupSpec": {"template": pod_template(1)},
-                "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": pod_template(2)}],
-            },
-            9,
-            17,
-            2,
-            id="ray",
-        ),
-        pytest.param(
-            "ray.io/v1",
-            "RayCluster",
-            {
-                "enableInTreeAutoscaling": True,
-                "headGroupSpec": {"template": pod_template(0)},
-                "workerGroupSpecs": [{"replicas": 1, "maxReplicas": 3, "template": pod_template(2)}],
-            },
-            4,
-            6,
-            2,
-            id="ray-autoscaled",
-        ),
-        pytest.param(
-            "batch.volcano.sh/v1alpha1",
-            "Job",
-            {"tasks": [{"replicas": 3, "template": pod_template(2)}]},
-            3,
-            6,
-            2,
-            id="volcano",
-        ),
-        pytest.param(
-            "trainer.kubeflow.org/v1alpha1",
-            "TrainJob",
-            {"trainer": {"numNodes": 4, "resourcesPerNode": {"limits": {"aws.amazon.com/neuron": 16}}}},
-            4,
-            64,
-            16,
-            id="train-job",
-        ),
-        pytest.param("v1", "ConfigMap", None, 0, 0, 0, id="no-workload"),
-        pytest.param("autoscaling/v2", "HorizontalPodAutoscaler", {"maxReplicas": 3}, 0, 0, 0, id="autoscaler"),
-    ],
-)
-def test_counted(version: str, kind: str, spec: Any, pods: int, devices: int, of_a_pod: int) -> None:
-    found = neuron(version, kind, spec)
-    assert (found["pods"], found["devices"], found["podDevices"]) == (pods, devices, of_a_pod)
-    assert (found["devicesKnown"], found["podDevicesKnown"], found["podsKnown"], found["unknown"]) == (
-        True,
-        True,
-        True,
-        "",
-    )
+        },
+        (9, 17, 2),
+    ),
+    "ray": (
+        "ray.io/v1 RayCluster",
+        {
+            "headGroupSpec": {"template": pod_template(1)},
+            "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": pod_template(2)}],
+        },
+        (9, 17, 2),
+    ),
+    "ray-autoscaled": (
+        "ray.io/v1 RayCluster",
+        {
+            "enableInTreeAutoscaling": True,
+            "headGroupSpec": {"template": pod_template(0)},
+            "workerGroupSpecs": [{"replicas": 1, "maxReplicas": 3, "template": pod_template(2)}],
+        },
+        (4, 6, 2),
+    ),
+    "volcano": ("batch.volcano.sh/v1alpha1 Job", {"tasks": [{"replicas": 3, "template": pod_template(2)}]}, (3, 6, 2)),
+    "train-job": (
+        "trainer.kubeflow.org/v1alpha1 TrainJob",
+        {"trainer": {"numNodes": 4, "resourcesPerNode": {"limits": {"aws.amazon.com/neuron": 16}}}},
+        (4, 64, 16),
+    ),
+    "no-workload": ("v1 ConfigMap", None, (0, 0, 0)),
+    "autoscaler": ("autoscaling/v2 HorizontalPodAutoscaler", {"maxReplicas": 3}, (0, 0, 0)),
+}
+"""What makes pods: its pods, their devices, and the most of one pod."""
 
 
-@pytest.mark.parametrize(
-    ("version", "kind", "spec", "why"),
-    [
-        pytest.param(
-            "apps/v1", "DaemonSet", {"template": pod_template()}, "a DaemonSet has a pod on each node", id="daemon"
-        ),
-        pytest.param(
-            "batch/v1",
-            "CronJob",
-            {"jobTemplate": job()},
-            "with concurrencyPolicy Allow several Jobs can run at once",
-            id="cron-job",
-        ),
-        pytest.param(
-            "apps/v1",
-            "Deployment",
-            {"replicas": "3", "template": pod_template()},
-            "spec.replicas is not a number",
-            id="text",
-        ),
-        pytest.param(
-            "apps/v1",
-            "Deployment",
-            {"replicas": True, "template": pod_template()},
-            "spec.replicas is not a number",
-            id="bool",
-        ),
-        pytest.param(
-            "serving.knative.dev/v1",
-            "Service",
-            {"template": pod_template()},
-            "the object does not say how many pods it makes",
-            id="knative",
-        ),
-        pytest.param(
-            "ray.io/v1",
-            "RayCluster",
-            {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": pod_template()}]},
-            "spec.workerGroupSpecs[0].maxReplicas is not set",
-            id="ray-without-maximum",
-        ),
-        pytest.param("example.com/v1", "Widget", {}, "how many pods a 'Widget' makes is not known", id="unknown-kind"),
-        pytest.param(
-            "autoscaling/v1", "Scale", {"replicas": 9}, "how many pods a 'Scale' makes is not known", id="scale"
-        ),
-        pytest.param(
-            "argoproj.io/v1alpha1", "Rollout", {"workloadRef": {}}, "it has no pod template", id="no-template"
-        ),
-        pytest.param(
-            "apps/v1",
-            "Deployment",
-            {"template": {"spec": {"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]}}},
-            "ResourceClaimTemplate 't' is not known",
-            id="claim",
-        ),
-        pytest.param(
-            "scheduling.k8s.io/v1alpha2",
-            "PodGroup",
-            {"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]},
-            "ResourceClaimTemplate 't' is not known",
-            id="shared-claim",
-        ),
-    ],
-)
-def test_what_cannot_be_counted_is_not_known(version: str, kind: str, spec: Any, why: str) -> None:
-    found = neuron(version, kind, spec)
+@pytest.mark.parametrize("name", COUNTED)
+def test_counted(name: str) -> None:
+    workload, spec, numbers = COUNTED[name]
+    found = neuron(*workload.split(), spec)
+    assert (found["pods"], found["devices"], found["podDevices"]) == numbers
+    assert [found[key] for key in ("devicesKnown", "podDevicesKnown", "podsKnown", "unknown")] == [True, True, True, ""]
+
+
+NOT_COUNTED: dict[str, tuple[str, Any, Any]] = {
+    "daemon": ("apps/v1 DaemonSet", {"template": pod_template()}, "a DaemonSet has a pod on each node"),
+    "cron-job": (
+        "batch/v1 CronJob",
+        {"jobTemplate": job()},
+        "with concurrencyPolicy Allow several Jobs can run at once",
+    ),
+    "text": ("apps/v1 Deployment", {"replicas": "3", "template": pod_template()}, "spec.replicas is not a number"),
+    "bool": ("apps/v1 Deployment", {"replicas": True, "template": pod_template()}, "spec.replicas is not a number"),
+    "knative": (
+        "serving.knative.dev/v1 Service",
+        {"template": pod_template()},
+        "the object does not say how many pods it makes",
+    ),
+    "ray-without-maximum": (
+        "ray.io/v1 RayCluster",
+        {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": pod_template()}]},
+        "spec.workerGroupSpecs[0].maxReplicas is not set",
+    ),
+    "unknown-kind": ("example.com/v1 Widget", {}, "how many pods a 'Widget' makes is not known"),
+    "scale": ("autoscaling/v1 Scale", {"replicas": 9}, "how many pods a 'Scale' makes is not known"),
+    "no-template": ("argoproj.io/v1alpha1 Rollout", {"workloadRef": {}}, "it has no pod template"),
+    "claim": (
+        "apps/v1 Deployment",
+        {"template": {"spec": {"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]}}},
+        "ResourceClaimTemplate 't' is not known",
+    ),
+    "shared-claim": (
+        "scheduling.k8s.io/v1alpha2 PodGroup",
+        {"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]},
+        "ResourceClaimTemplate 't' is not known",
+    ),
+}
+"""What makes pods, and why their number is not known."""
+
+
+@pytest.mark.parametrize("name", NOT_COUNTED)
+def test_what_cannot_be_counted_is_not_known(name: str) -> None:
+    workload, spec, why = NOT_COUNTED[name]
+    found = neuron(*workload.split(), spec)
     assert found["devicesKnown"] is False
     assert found["unknown"] == why
 

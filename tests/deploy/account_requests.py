@@ -68,6 +68,26 @@ class Request:
         return self.body
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Writes:
+    """What one account sends about one resource; `said` and `more` as in `Request`."""
+
+    account: str
+    resource: str
+
+    def create(self, name: str, body: Object, said: str = "", **more: bool) -> Request:
+        return Request(name, self.account, "POST", self.resource, body, None, said, **more)
+
+    def replace(self, name: str, old: Object, body: Object, said: str = "") -> Request:
+        return Request(name, self.account, "PUT", self.resource, body, old, said)
+
+    def patch(self, name: str, old: Object, patch: Object, said: str = "", **more: bool) -> Request:
+        return Request(name, self.account, "PATCH", self.resource, patch, old, said, **more)
+
+    def delete(self, name: str, old: Object, said: str = "", **more: bool) -> Request:
+        return Request(name, self.account, "DELETE", self.resource, None, old, said, **more)
+
+
 def merged(below: Any, patch: Any) -> Any:
     """A JSON merge patch (RFC 7386)."""
     if not isinstance(patch, Mapping):
@@ -123,55 +143,41 @@ _STATE: Final = NodeState(NodeFacts(NODE, "0a", "trn2.48xlarge"), {"aws.amazon.c
 _EVENT: Final = node_event(_STATE.facts, device_plugin(_STATE, Guard.TAINT), 0.0)
 
 
-def _of_driver(name: str, verb: str, body: Object | None = None, old: Object | None = None, said: str = "") -> Request:
-    return Request(name, DRIVER, verb, SLICES, body, old, said)
-
-
 def _label(**labels: str) -> Object:
     return {"metadata": {"labels": {key.replace("_", "-"): value for key, value in labels.items()}}}
 
 
+_ON_SLICES: Final = Writes(DRIVER, SLICES)
+_ON_NODES: Final = Writes(DRIVER, NODES)
+_ON_EVENTS: Final = Writes(DRIVER, EVENTS)
 DRIVER_REQUESTS: Final = (
-    _of_driver("own slice", "POST", _OWN),
-    _of_driver("own slice again", "PUT", changed(_OWN, {"spec": {"pool": {"generation": 2}}}), _OWN),
-    _of_driver("own slice removed", "DELETE", old=_OWN),
-    _of_driver("slice in the pool of another node", "POST", _FOREIGN_POOL, said=_POOL_SAID),
-    _of_driver(
-        "slice in a pool of another name",
-        "POST",
-        changed(_OWN, {"spec": {"pool": {"name": "rack-1"}}}),
-        said="not of rack-1",
+    _ON_SLICES.create("own slice", _OWN),
+    _ON_SLICES.replace("own slice again", _OWN, changed(_OWN, {"spec": {"pool": {"generation": 2}}})),
+    _ON_SLICES.delete("own slice removed", _OWN),
+    _ON_SLICES.create("slice in the pool of another node", _FOREIGN_POOL, _POOL_SAID),
+    _ON_SLICES.create(
+        "slice in a pool of another name", changed(_OWN, {"spec": {"pool": {"name": "rack-1"}}}), "not of rack-1"
     ),
-    _of_driver("own slice moved to the pool of another node", "PUT", _FOREIGN_POOL, _OWN, _POOL_SAID),
-    _of_driver("slice in the pool of another node taken", "PUT", _OWN, _FOREIGN_POOL, _POOL_SAID),
-    _of_driver("slice in the pool of another node removed", "DELETE", old=_FOREIGN_POOL, said=_POOL_SAID),
-    _of_driver("slice of another node", "POST", _OTHERS, said=f"may not write ResourceSlices of node {OTHER_NODE}"),
-    _of_driver("slice of another node removed", "DELETE", old=_OTHERS, said=f"of node {OTHER_NODE}"),
-    _of_driver(
-        "slice of every node", "POST", changed(_OWN, {"spec": {"nodeName": None, "allNodes": True}}), said=_NO_NODE
+    _ON_SLICES.replace("own slice moved to the pool of another node", _OWN, _FOREIGN_POOL, _POOL_SAID),
+    _ON_SLICES.replace("slice in the pool of another node taken", _FOREIGN_POOL, _OWN, _POOL_SAID),
+    _ON_SLICES.delete("slice in the pool of another node removed", _FOREIGN_POOL, _POOL_SAID),
+    _ON_SLICES.create("slice of another node", _OTHERS, f"may not write ResourceSlices of node {OTHER_NODE}"),
+    _ON_SLICES.delete("slice of another node removed", _OTHERS, f"of node {OTHER_NODE}"),
+    _ON_SLICES.create("slice of every node", changed(_OWN, {"spec": {"nodeName": None, "allNodes": True}}), _NO_NODE),
+    _ON_SLICES.create(
+        "slice of selected nodes", changed(_OWN, {"spec": {"nodeName": None, "nodeSelector": _SELECTOR}}), _NO_NODE
     ),
-    _of_driver(
-        "slice of selected nodes",
-        "POST",
-        changed(_OWN, {"spec": {"nodeName": None, "nodeSelector": _SELECTOR}}),
-        said=_NO_NODE,
-    ),
-    _of_driver("slice with a node for each device", "POST", changed(_OWN, {"spec": _PER_DEVICE}), said=_NO_NODE),
-    _of_driver(
+    _ON_SLICES.create("slice with a node for each device", changed(_OWN, {"spec": _PER_DEVICE}), _NO_NODE),
+    _ON_SLICES.create(
         "slice of another driver",
-        "POST",
         changed(_OWN, {"spec": {"driver": "gpu.example.com"}}),
-        said="of the driver neuron.aws.com only",
+        "of the driver neuron.aws.com only",
     ),
-    _of_driver(
-        "slice with a finalizer",
-        "POST",
-        changed(_OWN, {"metadata": {"finalizers": ["a.example.com/b"]}}),
-        said="have no finalizers",
+    _ON_SLICES.create(
+        "slice with a finalizer", changed(_OWN, {"metadata": {"finalizers": ["a.example.com/b"]}}), "have no finalizers"
     ),
-    _of_driver(
+    _ON_SLICES.create(
         "slice that keeps a namespace from being deleted",
-        "POST",
         changed(
             _OWN,
             {
@@ -188,100 +194,33 @@ DRIVER_REQUESTS: Final = (
                 }
             },
         ),
-        said="belong to the Node of the driver",
+        "belong to the Node of the driver",
     ),
-    Request(
-        "own label",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"metadata": {"labels": {"neuron.amazonaws.com/ultraserver-mode": "4"}}},
-        _NODE,
+    _ON_NODES.patch("own label", _NODE, {"metadata": {"labels": {"neuron.amazonaws.com/ultraserver-mode": "4"}}}),
+    _ON_NODES.patch(
+        "label of a node with devices", _NODE, {"metadata": {"labels": {"neuron.amazonaws.com/present": "true"}}}
     ),
-    Request(
-        "label of a node with devices",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"metadata": {"labels": {"neuron.amazonaws.com/present": "true"}}},
-        _NODE,
+    _ON_NODES.patch("another label", _NODE, _label(team="a"), _LABELS_SAID),
+    _ON_NODES.patch("an owner of the node", _NODE, {"metadata": {"ownerReferences": [DEAD_OWNER]}}, _LABELS_SAID),
+    _ON_NODES.patch("a finalizer of the node", _NODE, {"metadata": {"finalizers": ["a.example.com/b"]}}, _LABELS_SAID),
+    _ON_NODES.patch("an annotation of the node", _NODE, {"metadata": {"annotations": {"a": "b"}}}, _LABELS_SAID),
+    _ON_NODES.patch(
+        "a taint of the node", _NODE, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, _LABELS_SAID
     ),
-    Request("another label", DRIVER, "PATCH", NODES, _label(team="a"), _NODE, _LABELS_SAID),
-    Request(
-        "an owner of the node",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"metadata": {"ownerReferences": [DEAD_OWNER]}},
-        _NODE,
-        _LABELS_SAID,
+    _ON_EVENTS.create("own event", _EVENT),
+    _ON_EVENTS.create(
+        "event of the kubelet", changed(_EVENT, {"source": {"component": "kubelet"}}), "under its own name only"
     ),
-    Request(
-        "a finalizer of the node",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"metadata": {"finalizers": ["a.example.com/b"]}},
-        _NODE,
-        _LABELS_SAID,
+    _ON_EVENTS.create(
+        "event of another reporter", changed(_EVENT, {"reportingComponent": "kubelet"}), "under its own name only"
     ),
-    Request(
-        "an annotation of the node",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"metadata": {"annotations": {"a": "b"}}},
-        _NODE,
-        _LABELS_SAID,
+    _ON_EVENTS.create(
+        "event with another reason", changed(_EVENT, {"reason": "NodeNotReady"}), "under its own name only"
     ),
-    Request(
-        "a taint of the node",
-        DRIVER,
-        "PATCH",
-        NODES,
-        {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
-        _NODE,
-        _LABELS_SAID,
+    _ON_EVENTS.create(
+        "event with an owner", changed(_EVENT, {"metadata": {"ownerReferences": [DEAD_OWNER]}}), "no owners"
     ),
-    Request("own event", DRIVER, "POST", EVENTS, _EVENT),
-    Request(
-        "event of the kubelet",
-        DRIVER,
-        "POST",
-        EVENTS,
-        changed(_EVENT, {"source": {"component": "kubelet"}}),
-        said="under its own name only",
-    ),
-    Request(
-        "event of another reporter",
-        DRIVER,
-        "POST",
-        EVENTS,
-        changed(_EVENT, {"reportingComponent": "kubelet"}),
-        said="under its own name only",
-    ),
-    Request(
-        "event with another reason",
-        DRIVER,
-        "POST",
-        EVENTS,
-        changed(_EVENT, {"reason": "NodeNotReady"}),
-        said="under its own name only",
-    ),
-    Request(
-        "event with an owner",
-        DRIVER,
-        "POST",
-        EVENTS,
-        changed(_EVENT, {"metadata": {"ownerReferences": [DEAD_OWNER]}}),
-        said="no owners",
-    ),
-    Request(
-        "event about another node",
-        DRIVER,
-        "POST",
-        EVENTS,
-        changed(_EVENT, {"involvedObject": {"name": OTHER_NODE}}),
-        said="about its own node only",
+    _ON_EVENTS.create(
+        "event about another node", changed(_EVENT, {"involvedObject": {"name": OTHER_NODE}}), "about its own node only"
     ),
 )

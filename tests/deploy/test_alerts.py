@@ -182,12 +182,10 @@ def on_all(made: Any, instances: tuple[str, ...], name: str, value: str, **label
     return {made(name, each, **labels): value for each in instances}
 
 
-def once(alert: str, number: int = 1) -> dict[str, int]:
-    return {alert: number}
-
-
-def one(alert: str, *changes: tuple[str, str], minutes: int = LONG) -> Any:
-    return pytest.param(Fault(dict(changes), once(alert), minutes), id=alert)
+def fault(name: str, changes: Mapping[str, str], *alerts: str, minutes: int = LONG) -> Any:
+    """A case whose name begins with the alert that fires once, unless other alerts are given."""
+    fires = alerts or (name.partition(":")[0],)
+    return pytest.param(Fault(changes, dict.fromkeys(fires, 1), minutes), id=name)
 
 
 AVAILABLE = daemon_set("number_available")
@@ -202,137 +200,99 @@ NO_API_SERVER = (
     | on_all(webhook, WEBHOOKS, ANSWERED, "60x1 +60")
 )
 FAULTS = [
-    pytest.param(
-        Fault(all_of("webhook-1") | all_of("webhook-2"), once("NeuronDRAWebhookDown")),
-        id="NeuronDRAWebhookDown: its pods are gone",
+    fault("NeuronDRAWebhookDown: its pods are gone", all_of("webhook-1") | all_of("webhook-2")),
+    fault("NeuronDRAWebhookDown: its pods do not answer", down("webhook-1", webhook) | down("webhook-2", webhook)),
+    fault("NeuronDRAReplicaNotReady", {webhook("neuron_dra_ready"): "0"}),
+    fault("NeuronDRAReplicaNotReady: it does not answer", down("webhook-1", webhook)),
+    fault(
+        "NeuronDRAWebhookConfigurationChanged: one entry", on_all(webhook, WEBHOOKS, OK, "0", **ENTRIES[0]), minutes=4
     ),
-    pytest.param(
-        Fault(down("webhook-1", webhook) | down("webhook-2", webhook), once("NeuronDRAWebhookDown")),
-        id="NeuronDRAWebhookDown: its pods do not answer",
+    fault(
+        "NeuronDRAWebhookConfigurationChanged: deleted",
+        {name: "0" for name in healthy() if name.startswith(OK) and "Mutating" in name},
+        minutes=4,
     ),
-    one("NeuronDRAReplicaNotReady", (webhook("neuron_dra_ready"), "0")),
-    pytest.param(
-        Fault(down("webhook-1", webhook), once("NeuronDRAReplicaNotReady")),
-        id="NeuronDRAReplicaNotReady: it does not answer",
+    fault("NeuronDRAWebhookConfigurationUnknown", on_all(webhook, WEBHOOKS, CHECKED, "60x1 +60")),
+    fault(
+        "NeuronDRACacheBehind: one resource may not be watched",
+        {name: "1" for name in healthy() if name.startswith("neuron_dra_cache_behind") and '"nodes"' in name},
     ),
-    pytest.param(
-        Fault(on_all(webhook, WEBHOOKS, OK, "0", **ENTRIES[0]), once("NeuronDRAWebhookConfigurationChanged"), 4),
-        id="NeuronDRAWebhookConfigurationChanged: one entry",
+    fault(
+        "NeuronDRACertificatesNotKept: the Secret is deleted and may not be made",
+        on_all(webhook, WEBHOOKS, PROBLEM, "1", part="certificate"),
     ),
-    pytest.param(
-        Fault(
-            {name: "0" for name in healthy() if name.startswith(OK) and "Mutating" in name},
-            once("NeuronDRAWebhookConfigurationChanged"),
-            4,
-        ),
-        id="NeuronDRAWebhookConfigurationChanged: deleted",
+    fault("NeuronDRACertificatesNotKept", {webhook(PROBLEM, part="ca-bundle"): "1"}),
+    fault("NeuronDRALeasesFail", {webhook(PROBLEM, part="leases"): "1"}),
+    fault("NeuronDRAPolicyRulesNotFollowed", {webhook(PROBLEM, part="policy-rules"): "1"}),
+    fault("NeuronDRAClientCANotLoaded", {webhook(PROBLEM, part="client-ca"): "1"}),
+    fault("NeuronDRADeviceClassMissing", {webhook(PROBLEM, part="device-class"): "1"}),
+    fault("clocks behind", on_all(webhook, WEBHOOKS, SKEW, "3600"), "NeuronDRAClockSkewed"),
+    fault("NeuronDRAClockSkewed", {webhook(SKEW): "-90"}),
+    fault("NeuronDRAClockSkewed", {driver(DRIVER_SKEW): "90"}),
+    fault("NeuronDRAClockSkewed", {driver(DRIVER_SKEW): "-90"}),
+    fault("NeuronDRAEventsNotWritten", {webhook("neuron_dra_events_total", result="failed"): "+1"}),
+    fault("NeuronDRALogLinesLost", {webhook("neuron_dra_decision_lines_lost_total"): "+1"}),
+    fault("NeuronDRAConnectionsRefused", {webhook("neuron_dra_refused_connections_total"): "+1"}),
+    fault("NeuronDRAOtherDriver", {driver("neuron_dra_plugin_other_driver_active"): "1"}),
+    fault("NeuronDRAReviewsFailing", {webhook("neuron_dra_review_errors_total", path="/mutate", code="503"): "+6"}),
+    fault("NeuronDRAReviewsSlow", on_all(webhook, WEBHOOKS, f"{DURATION}_bucket", "+0", path="/mutate", le="0.1")),
+    fault("NeuronDRAReviewsShed", {webhook("neuron_dra_shed_reviews_total", path="/mutate", reason="busy"): "+1"}),
+    fault(
+        "NeuronDRACertificateEnds", {webhook("neuron_dra_serving_certificate_not_after_timestamp_seconds"): "500000"}
     ),
-    pytest.param(
-        Fault(on_all(webhook, WEBHOOKS, CHECKED, "60x1 +60"), once("NeuronDRAWebhookConfigurationUnknown")),
-        id="NeuronDRAWebhookConfigurationUnknown",
-    ),
-    pytest.param(
-        Fault(
-            {name: "1" for name in healthy() if name.startswith("neuron_dra_cache_behind") and '"nodes"' in name},
-            once("NeuronDRACacheBehind"),
-        ),
-        id="NeuronDRACacheBehind: one resource may not be watched",
-    ),
-    pytest.param(
-        Fault(on_all(webhook, WEBHOOKS, PROBLEM, "1", part="certificate"), once("NeuronDRACertificatesNotKept")),
-        id="NeuronDRACertificatesNotKept: the Secret is deleted and may not be made",
-    ),
-    one("NeuronDRACertificatesNotKept", (webhook(PROBLEM, part="ca-bundle"), "1")),
-    one("NeuronDRALeasesFail", (webhook(PROBLEM, part="leases"), "1")),
-    one("NeuronDRAPolicyRulesNotFollowed", (webhook(PROBLEM, part="policy-rules"), "1")),
-    one("NeuronDRAClientCANotLoaded", (webhook(PROBLEM, part="client-ca"), "1")),
-    one("NeuronDRADeviceClassMissing", (webhook(PROBLEM, part="device-class"), "1")),
-    pytest.param(Fault(on_all(webhook, WEBHOOKS, SKEW, "3600"), once("NeuronDRAClockSkewed")), id="clocks behind"),
-    one("NeuronDRAClockSkewed", (webhook(SKEW), "-90")),
-    one("NeuronDRAClockSkewed", (driver(DRIVER_SKEW), "90")),
-    one("NeuronDRAClockSkewed", (driver(DRIVER_SKEW), "-90")),
-    one("NeuronDRAEventsNotWritten", (webhook("neuron_dra_events_total", result="failed"), "+1")),
-    one("NeuronDRALogLinesLost", (webhook("neuron_dra_decision_lines_lost_total"), "+1")),
-    one("NeuronDRAConnectionsRefused", (webhook("neuron_dra_refused_connections_total"), "+1")),
-    one("NeuronDRAOtherDriver", (driver("neuron_dra_plugin_other_driver_active"), "1")),
-    one("NeuronDRAReviewsFailing", (webhook("neuron_dra_review_errors_total", path="/mutate", code="503"), "+6")),
-    pytest.param(
-        Fault(
-            on_all(webhook, WEBHOOKS, f"{DURATION}_bucket", "+0", path="/mutate", le="0.1"),
-            once("NeuronDRAReviewsSlow"),
-        ),
-        id="NeuronDRAReviewsSlow",
-    ),
-    one("NeuronDRAReviewsShed", (webhook("neuron_dra_shed_reviews_total", path="/mutate", reason="busy"), "+1")),
-    one("NeuronDRACertificateEnds", (webhook("neuron_dra_serving_certificate_not_after_timestamp_seconds"), "500000")),
-    one("NeuronDRAPolicyReloadFailed", (webhook("neuron_dra_policy_last_reload_success"), "0")),
-    one(
+    fault("NeuronDRAPolicyReloadFailed", {webhook("neuron_dra_policy_last_reload_success"): "0"}),
+    fault(
         "NeuronDRAOldPoliciesInForce",
-        (webhook("neuron_dra_policy_last_reload_success"), "0"),
-        (webhook("neuron_dra_policy_older_set_timestamp_seconds"), str(BEGIN * 60)),
+        {
+            webhook("neuron_dra_policy_last_reload_success"): "0",
+            webhook("neuron_dra_policy_older_set_timestamp_seconds"): str(BEGIN * 60),
+        },
         minutes=25 * 60,
     ),
-    one("NeuronDRAPoliciesNotKept", (webhook("neuron_dra_policy_kept"), "0")),
-    one("NeuronDRAPolicyErrors", (webhook("neuron_dra_policy_errors_total", policy="few"), "+1")),
-    one("NeuronDRAPolicyExceptionEnds", (webhook(EXPIRY, policy="few", exception="old"), "500000")),
-    one("NeuronDRACacheBehind", (webhook("neuron_dra_cache_age_seconds", resource="namespaces"), "400")),
-    one("NeuronDRATemplatesFail", (webhook("neuron_dra_template_failures_total", code="NEU301"), "+1")),
-    pytest.param(
-        Fault(
-            on_all(webhook, WEBHOOKS, CONVERSIONS, "+0", outcome="converted", reason="", resource="neuron")
-            | on_all(webhook, WEBHOOKS, CONVERSIONS, "+5", outcome="denied", reason="count", resource="neuron"),
-            once("NeuronDRAConversionsRefused"),
-        ),
-        id="NeuronDRAConversionsRefused",
+    fault("NeuronDRAPoliciesNotKept", {webhook("neuron_dra_policy_kept"): "0"}),
+    fault("NeuronDRAPolicyErrors", {webhook("neuron_dra_policy_errors_total", policy="few"): "+1"}),
+    fault("NeuronDRAPolicyExceptionEnds", {webhook(EXPIRY, policy="few", exception="old"): "500000"}),
+    fault("NeuronDRACacheBehind", {webhook("neuron_dra_cache_age_seconds", resource="namespaces"): "400"}),
+    fault("NeuronDRATemplatesFail", {webhook("neuron_dra_template_failures_total", code="NEU301"): "+1"}),
+    fault(
+        "NeuronDRAConversionsRefused",
+        on_all(webhook, WEBHOOKS, CONVERSIONS, "+0", outcome="converted", reason="", resource="neuron")
+        | on_all(webhook, WEBHOOKS, CONVERSIONS, "+5", outcome="denied", reason="count", resource="neuron"),
     ),
-    one("NeuronDRAPluginClaimsFail", (driver(CLAIMS, operation="prepare", result="error"), "+1")),
-    pytest.param(
-        Fault(all_of("driver-1") | {AVAILABLE: "2"}, once("NeuronDRADriverDown")),
-        id="NeuronDRADriverDown: its pod is gone",
+    fault("NeuronDRAPluginClaimsFail", {driver(CLAIMS, operation="prepare", result="error"): "+1"}),
+    fault("NeuronDRADriverDown: its pod is gone", all_of("driver-1") | {AVAILABLE: "2"}),
+    fault("NeuronDRADriverDown: its pod does not answer", down("driver-1") | {AVAILABLE: "2"}),
+    fault(
+        "NeuronDRADriverDown: its DaemonSet is deleted",
+        all_of("driver-1") | all_of("driver-2") | all_of("driver-3") | {AVAILABLE: GONE, DESIRED: GONE},
+        minutes=30,
     ),
-    pytest.param(
-        Fault(down("driver-1") | {AVAILABLE: "2"}, once("NeuronDRADriverDown")),
-        id="NeuronDRADriverDown: its pod does not answer",
-    ),
-    pytest.param(
-        Fault(
-            all_of("driver-1") | all_of("driver-2") | all_of("driver-3") | {AVAILABLE: GONE, DESIRED: GONE},
-            once("NeuronDRADriverDown"),
-            30,
-        ),
-        id="NeuronDRADriverDown: its DaemonSet is deleted",
-    ),
-    pytest.param(
-        Fault(down("driver-1") | down("driver-2"), once("NeuronDRADriverNotScraped")),
-        id="NeuronDRADriverNotScraped",
-    ),
-    one("NeuronDRAPluginErrors", (driver(CONSECUTIVE, component="publish"), "3")),
-    one("NeuronDRAPluginNothingPublished", (driver("neuron_dra_plugin_slices_published"), "0")),
-    one("NeuronDRADeviceKept", (driver("neuron_dra_plugin_kept_claims", reason="in-use"), "1")),
-    one("NeuronDRANodeCheckWrong", (driver("neuron_dra_plugin_node_check", check="CDI", result="wrong"), "1")),
-    one("NeuronDRADevicePluginActive", (driver("neuron_dra_plugin_device_plugin_active"), "1")),
-    one(
+    fault("NeuronDRADriverNotScraped", down("driver-1") | down("driver-2")),
+    fault("NeuronDRAPluginErrors", {driver(CONSECUTIVE, component="publish"): "3"}),
+    fault("NeuronDRAPluginNothingPublished", {driver("neuron_dra_plugin_slices_published"): "0"}),
+    fault("NeuronDRADeviceKept", {driver("neuron_dra_plugin_kept_claims", reason="in-use"): "1"}),
+    fault("NeuronDRANodeCheckWrong", {driver("neuron_dra_plugin_node_check", check="CDI", result="wrong"): "1"}),
+    fault("NeuronDRADevicePluginActive", {driver("neuron_dra_plugin_device_plugin_active"): "1"}),
+    fault(
         "NeuronDRAUltraServerPublishesOneKind",
-        (driver("neuron_dra_plugin_ultraserver_publish", offer="both"), "0"),
-        (driver("neuron_dra_plugin_ultraserver_publish", offer="node"), "1"),
+        {
+            driver("neuron_dra_plugin_ultraserver_publish", offer="both"): "0",
+            driver("neuron_dra_plugin_ultraserver_publish", offer="node"): "1",
+        },
     ),
-    one("NeuronDRAPluginNotRegistered", (driver("neuron_dra_plugin_registered"), "0")),
-    one("NeuronDRAFaultyKubelet", (driver("neuron_dra_plugin_faulty_kubelet"), "1")),
-    one("NeuronDRADevicesUnhealthy", (driver("neuron_dra_plugin_devices", health="unhealthy"), "1")),
-    one("NeuronDRADeviceIdle", (driver(MEMORY, **HELD), "0"), minutes=5 * 60),
-    one("NeuronDRAPluginFieldsDropped", (driver("neuron_dra_plugin_slice_dropped_fields"), "3")),
+    fault("NeuronDRAPluginNotRegistered", {driver("neuron_dra_plugin_registered"): "0"}),
+    fault("NeuronDRAFaultyKubelet", {driver("neuron_dra_plugin_faulty_kubelet"): "1"}),
+    fault("NeuronDRADevicesUnhealthy", {driver("neuron_dra_plugin_devices", health="unhealthy"): "1"}),
+    fault("NeuronDRADeviceIdle", {driver(MEMORY, **HELD): "0"}, minutes=5 * 60),
+    fault("NeuronDRAPluginFieldsDropped", {driver("neuron_dra_plugin_slice_dropped_fields"): "3"}),
     # Several alerts have one cause only if that cause is common to all of them.
-    pytest.param(
-        Fault(NO_API_SERVER, once("NeuronDRAApiServerUnreachable")),
-        id="no API server for an hour",
-    ),
-    pytest.param(
-        Fault(
-            {name: value for name, value in NO_API_SERVER.items() if "webhook-2" not in name and "driver" not in name}
-            | on_all(webhook, WEBHOOKS, "neuron_dra_cache_behind", "1", resource="nodes"),
-            once("NeuronDRAApiServerUnreachable") | once("NeuronDRACacheBehind"),
-        ),
-        id="no API server for one replica, and a missing right of the other",
+    fault("no API server for an hour", NO_API_SERVER, "NeuronDRAApiServerUnreachable"),
+    fault(
+        "no API server for one replica, and a missing right of the other",
+        {name: value for name, value in NO_API_SERVER.items() if "webhook-2" not in name and "driver" not in name}
+        | on_all(webhook, WEBHOOKS, "neuron_dra_cache_behind", "1", resource="nodes"),
+        "NeuronDRAApiServerUnreachable",
+        "NeuronDRACacheBehind",
     ),
 ]
 

@@ -24,7 +24,6 @@ from cluster.kinds.rendered_entries import CONFIG_MAP, MUTATING, VALIDATING
 from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
-from kubeletplugin.publish.offer import UltraServerOffer
 from tests.deploy.charts import find, render
 from tests.support.fake_api import FakeApi, answer, eventually
 from tests.support.manifests import container, pod
@@ -171,8 +170,8 @@ def plugin() -> Exposition:
         metrics.slice_writes.labels("create").inc()
     for status in HealthStatus:
         metrics.devices.labels(status.name.lower()).set(1)
-    for offer in UltraServerOffer:
-        metrics.ultraserver_publish.labels(offer.value).set(1)
+    for offer in ("devices", "node", "both"):
+        metrics.ultraserver_publish.labels(offer).set(1)
     for grade in Grade:
         metrics.node_checks.labels("CDI", grade.value).set(1)
     use = DeviceUse("neuron-device-0", "0-7", "p", "ns", "main", "c")

@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any, Final
 
 from cluster.kinds.replicas import ReplicaStatus, lease_body
-from tests.deploy.account_requests import DEAD_OWNER, DRIVER, Request, changed
+from tests.deploy.account_requests import DEAD_OWNER, DRIVER, Request, Writes, changed
 from tests.deploy.charts import NAMESPACE, Object, find
 from webhook.cluster.events import RefusalSeries, event_body
 
@@ -24,6 +24,14 @@ REPORTS: Final = "openreports.io/v1alpha1/reports"
 PODS: Final = "/v1/pods"
 REPLICA: Final = "neuron-dra-0"
 """The pod of the webhook's token."""
+
+_ON_SECRETS: Final = Writes(WEBHOOK, SECRETS)
+_ON_CONFIG_MAPS: Final = Writes(WEBHOOK, CONFIG_MAPS)
+_ON_LEASES: Final = Writes(WEBHOOK, LEASES)
+_ON_EVENTS: Final = Writes(WEBHOOK, NEW_EVENTS)
+_ON_REPORTS: Final = Writes(AUDIT, REPORTS)
+_BY_WEBHOOK: Final = Writes(WEBHOOK, TEMPLATES)
+_BY_PRUNE: Final = Writes(PRUNE, TEMPLATES)
 
 _OWNED: Final[Object] = {"metadata": {"ownerReferences": [DEAD_OWNER]}}
 _FINAL: Final[Object] = {"metadata": {"finalizers": ["a.example.com/b"]}}
@@ -51,10 +59,6 @@ _MADE: Final = changed(_secret(), {"metadata": {"labels": None}})
 """As the webhook makes it."""
 
 
-def _of_secret(name: str, patch: Object, said: str = "", old: Object | None = None) -> Request:
-    return Request(name, WEBHOOK, "PATCH", SECRETS, patch, old or _secret(), said)
-
-
 _SECRET_SAID: Final = "may change no metadata of its Secret but the annotation neuron.aws.com/rotate"
 _NO_OTHER_SECRET: Final = "may make and change the Secret neuron-dra-tls only, and delete none"
 _EMPTY_SAID: Final = "the webhook makes its Secret empty"
@@ -69,7 +73,7 @@ _NO_OTHER_CONFIG_MAP: Final = "may change the ConfigMap neuron-dra-policies-kept
 
 
 def _of_kept(name: str, change: Object, said: str = "") -> Request:
-    return Request(name, WEBHOOK, "PUT", CONFIG_MAPS, changed(_KEPT, change), _KEPT, said)
+    return _ON_CONFIG_MAPS.replace(name, _KEPT, changed(_KEPT, change), said)
 
 
 KEPT_REQUESTS: Final = (
@@ -78,45 +82,31 @@ KEPT_REQUESTS: Final = (
     _of_kept("a finalizer of the kept policies", _FINAL, _KEPT_SAID),
     _of_kept("other data of the kept policies", {"data": {"a": "b"}}, _KEPT_SAID),
     _of_kept("kept policies made immutable", {"immutable": True}, _KEPT_SAID),
-    Request(
-        "a ConfigMap",
-        WEBHOOK,
-        "POST",
-        CONFIG_MAPS,
-        changed(_KEPT, {"metadata": {"name": "other"}}),
-        None,
-        _NO_OTHER_CONFIG_MAP,
-        rbac=True,
+    _ON_CONFIG_MAPS.create(
+        "a ConfigMap", changed(_KEPT, {"metadata": {"name": "other"}}), _NO_OTHER_CONFIG_MAP, rbac=True
     ),
 )
 SECRET_REQUESTS: Final = (
-    _of_secret(
+    _ON_SECRETS.patch(
         "its content",
+        _secret(),
         {"data": {"ca.crt": "YQ==", "next-ca.key": None}, "metadata": {"annotations": {"neuron.aws.com/rotate": None}}},
     ),
-    _of_secret("an owner of its Secret", _OWNED, _SECRET_SAID),
-    _of_secret("a finalizer of its Secret", _FINAL, _SECRET_SAID),
-    _of_secret("a label of its Secret", {"metadata": {"labels": {"a": "b"}}}, _SECRET_SAID),
-    _of_secret(
+    _ON_SECRETS.patch("an owner of its Secret", _secret(), _OWNED, _SECRET_SAID),
+    _ON_SECRETS.patch("a finalizer of its Secret", _secret(), _FINAL, _SECRET_SAID),
+    _ON_SECRETS.patch("a label of its Secret", _secret(), {"metadata": {"labels": {"a": "b"}}}, _SECRET_SAID),
+    _ON_SECRETS.patch(
         "an annotation of its Secret",
+        _secret(),
         {"metadata": {"annotations": {"kubernetes.io/service-account.name": DRIVER}}},
         _SECRET_SAID,
     ),
-    _of_secret("another key of its Secret", {"data": {"other": "YQ=="}}, _KEYS_SAID),
-    _of_secret("its Secret made immutable", {"immutable": True}, _KEYS_SAID),
-    Request("a token of another account", WEBHOOK, "POST", SECRETS, _TOKEN, None, _NO_OTHER_SECRET, rbac=True),
-    Request(
-        "a Secret",
-        WEBHOOK,
-        "POST",
-        SECRETS,
-        changed(_secret(), {"metadata": {"name": "other"}}),
-        None,
-        _NO_OTHER_SECRET,
-        rbac=True,
-    ),
+    _ON_SECRETS.patch("another key of its Secret", _secret(), {"data": {"other": "YQ=="}}, _KEYS_SAID),
+    _ON_SECRETS.patch("its Secret made immutable", _secret(), {"immutable": True}, _KEYS_SAID),
+    _ON_SECRETS.create("a token of another account", _TOKEN, _NO_OTHER_SECRET, rbac=True),
+    _ON_SECRETS.create("a Secret", changed(_secret(), {"metadata": {"name": "other"}}), _NO_OTHER_SECRET, rbac=True),
     *(
-        Request(f"its Secret, made with {what}", WEBHOOK, "POST", SECRETS, changed(_MADE, more), None, said, rbac=True)
+        _ON_SECRETS.create(f"its Secret, made with {what}", changed(_MADE, more), said, rbac=True)
         for what, more, said in (
             ("nothing", {}, ""),
             (
@@ -133,14 +123,11 @@ SECRET_REQUESTS: Final = (
             ("no way to change it", {"immutable": True}, _EMPTY_SAID),
         )
     ),
-    Request("its Secret deleted", WEBHOOK, "DELETE", SECRETS, None, _secret(), _NO_OTHER_SECRET, rbac=True),
-    Request(
+    _ON_SECRETS.delete("its Secret deleted", _secret(), _NO_OTHER_SECRET, rbac=True),
+    _ON_SECRETS.patch(
         "another Secret",
-        WEBHOOK,
-        "PATCH",
-        SECRETS,
-        {"data": {"ca.crt": "YQ=="}},
         changed(_secret(), {"metadata": {"name": "other"}}),
+        {"data": {"ca.crt": "YQ=="}},
         _NO_OTHER_SECRET,
         rbac=True,
     ),
@@ -158,42 +145,33 @@ _LEADER: Final[Object] = {
 }
 
 
-def _of_lease(name: str, verb: str, body: Object | None, old: Object | None = None, said: str = "") -> Request:
-    return Request(name, WEBHOOK, verb, LEASES, body, old, said)
-
-
 _LEASE_SAID: Final = "may write Leases of its replicas only"
 _OWNER_SAID: Final = "a Lease of the webhook is owned by the pod of its name, and has no finalizers"
 LEASE_REQUESTS: Final = (
-    _of_lease("own Lease", "POST", _LEASE),
-    _of_lease("own Lease renewed", "PATCH", {"spec": {"renewTime": "2026-01-01T00:00:10.000000Z"}}, _LEASE),
-    _of_lease("own Lease deleted", "DELETE", None, _LEASE),
-    _of_lease(
+    _ON_LEASES.create("own Lease", _LEASE),
+    _ON_LEASES.patch("own Lease renewed", _LEASE, {"spec": {"renewTime": "2026-01-01T00:00:10.000000Z"}}),
+    _ON_LEASES.delete("own Lease deleted", _LEASE),
+    _ON_LEASES.create(
         "Lease of another replica",
-        "POST",
         changed(_LEASE, {"metadata": {"name": "a", "ownerReferences": None}, "spec": {"holderIdentity": "a"}}),
-        None,
         f"may write its own Lease only: {REPLICA}",
     ),
-    _of_lease("Lease of a leader election taken", "PATCH", {"spec": {"holderIdentity": "me"}}, _LEADER, _LEASE_SAID),
-    _of_lease(
+    _ON_LEASES.patch("Lease of a leader election taken", _LEADER, {"spec": {"holderIdentity": "me"}}, _LEASE_SAID),
+    _ON_LEASES.patch(
         "Lease of a leader election relabelled",
-        "PATCH",
-        {"metadata": {"labels": _LEASE["metadata"]["labels"]}},
         _LEADER,
+        {"metadata": {"labels": _LEASE["metadata"]["labels"]}},
         _LEASE_SAID,
     ),
-    _of_lease("Lease of a leader election deleted", "DELETE", None, _LEADER, _LEASE_SAID),
-    _of_lease("Lease of a leader election", "POST", _LEADER, None, _LEASE_SAID),
-    _of_lease(
+    _ON_LEASES.delete("Lease of a leader election deleted", _LEADER, _LEASE_SAID),
+    _ON_LEASES.create("Lease of a leader election", _LEADER, _LEASE_SAID),
+    _ON_LEASES.create(
         "Lease with a label of the control plane",
-        "POST",
         changed(_LEASE, {"metadata": {"labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}}}),
-        None,
         _LEASE_SAID,
     ),
-    _of_lease("Lease with another owner", "PATCH", _OWNED, _LEASE, _OWNER_SAID),
-    _of_lease("Lease with a finalizer", "PATCH", _FINAL, _LEASE, _OWNER_SAID),
+    _ON_LEASES.patch("Lease with another owner", _LEASE, _OWNED, _OWNER_SAID),
+    _ON_LEASES.patch("Lease with a finalizer", _LEASE, _FINAL, _OWNER_SAID),
 )
 
 _TEMPLATE: Final[Object] = {
@@ -214,89 +192,44 @@ _MARK_SAID: Final = "only the annotation neuron.aws.com/prune-after may be chang
 _LABEL_SAID: Final = "may write ResourceClaimTemplates with the label app.kubernetes.io/managed-by neuron-dra only"
 
 
-def _of_template(
-    account: str,
-    name: str,
-    verb: str,
-    body: Object | None,
-    old: Object | None = None,
-    said: str = "",
-    *,
-    rbac: bool = False,
-) -> Request:
-    return Request(name, account, verb, TEMPLATES, body, old, said, rbac=rbac)
-
-
-def _templates(account: str) -> tuple[Request, ...]:
+def _templates(on: Writes) -> tuple[Request, ...]:
     return (
-        _of_template(account, "generated template", "POST", _TEMPLATE),
-        _of_template(account, "template that is kept", "PATCH", {"metadata": {"annotations": {_MARK: None}}}, _MARKED),
-        _of_template(account, "template without the label", "POST", _TENANTS, None, _LABEL_SAID),
-        _of_template(
-            account, "template with an owner", "POST", changed(_TEMPLATE, _OWNED), None, "no owners and no finalizers"
-        ),
-        _of_template(
-            account,
-            "template with a finalizer",
-            "POST",
-            changed(_TEMPLATE, _FINAL),
-            None,
-            "no owners and no finalizers",
-        ),
-        _of_template(account, "owner of a tenant's template", "PATCH", _OWNED, _TENANTS, _LABEL_SAID),
-        _of_template(
-            account,
-            "mark of a tenant's template",
-            "PATCH",
-            {"metadata": {"annotations": {_MARK: "a"}}},
-            _TENANTS,
-            _LABEL_SAID,
-        ),
-        _of_template(
-            account,
+        on.create("generated template", _TEMPLATE),
+        on.patch("template that is kept", _MARKED, {"metadata": {"annotations": {_MARK: None}}}),
+        on.create("template without the label", _TENANTS, _LABEL_SAID),
+        on.create("template with an owner", changed(_TEMPLATE, _OWNED), "no owners and no finalizers"),
+        on.create("template with a finalizer", changed(_TEMPLATE, _FINAL), "no owners and no finalizers"),
+        on.patch("owner of a tenant's template", _TENANTS, _OWNED, _LABEL_SAID),
+        on.patch("mark of a tenant's template", _TENANTS, {"metadata": {"annotations": {_MARK: "a"}}}, _LABEL_SAID),
+        on.patch(
             "label of a tenant's template",
-            "PATCH",
-            {"metadata": {"labels": _TEMPLATE["metadata"]["labels"]}},
             _TENANTS,
+            {"metadata": {"labels": _TEMPLATE["metadata"]["labels"]}},
             _LABEL_SAID,
         ),
-        _of_template(account, "label removed", "PATCH", {"metadata": {"labels": None}}, _TEMPLATE, _LABEL_SAID),
-        _of_template(account, "owner of a generated template", "PATCH", _OWNED, _TEMPLATE, _MARK_SAID),
-        _of_template(account, "finalizer of a generated template", "PATCH", _FINAL, _TEMPLATE, _MARK_SAID),
-        _of_template(
-            account, "another annotation", "PATCH", {"metadata": {"annotations": {"a": "b"}}}, _TEMPLATE, _MARK_SAID
-        ),
-        _of_template(account, "another label", "PATCH", {"metadata": {"labels": {"a": "b"}}}, _TEMPLATE, _MARK_SAID),
+        on.patch("label removed", _TEMPLATE, {"metadata": {"labels": None}}, _LABEL_SAID),
+        on.patch("owner of a generated template", _TEMPLATE, _OWNED, _MARK_SAID),
+        on.patch("finalizer of a generated template", _TEMPLATE, _FINAL, _MARK_SAID),
+        on.patch("another annotation", _TEMPLATE, {"metadata": {"annotations": {"a": "b"}}}, _MARK_SAID),
+        on.patch("another label", _TEMPLATE, {"metadata": {"labels": {"a": "b"}}}, _MARK_SAID),
     )
 
 
 _VERSIONED: Final = changed(_TEMPLATE, {"metadata": {"annotations": {"neuron.aws.com/template-version": "1"}}})
 _SET: Final[Object] = {"metadata": {"annotations": {_MARK: "2027-01-01T00:00:00Z"}}}
 TEMPLATE_REQUESTS: Final = (
-    *_templates(WEBHOOK),
-    *_templates(PRUNE),
-    _of_template(
-        WEBHOOK,
-        "template marked",
-        "PATCH",
-        _SET,
-        _TEMPLATE,
-        "may remove the annotation neuron.aws.com/prune-after, and not set it",
+    *_templates(_BY_WEBHOOK),
+    *_templates(_BY_PRUNE),
+    _BY_WEBHOOK.patch(
+        "template marked", _TEMPLATE, _SET, "may remove the annotation neuron.aws.com/prune-after, and not set it"
     ),
-    _of_template(WEBHOOK, "tenant's template deleted", "DELETE", None, _TENANTS, _LABEL_SAID),
-    _of_template(WEBHOOK, "generated template deleted", "DELETE", None, _TEMPLATE, "of ClaimTemplates only"),
-    _of_template(WEBHOOK, "earlier version deleted", "DELETE", None, _VERSIONED),
-    _of_template(PRUNE, "template marked", "PATCH", _SET, _TEMPLATE),
-    _of_template(PRUNE, "template deleted", "DELETE", None, _TEMPLATE),
-    _of_template(PRUNE, "tenant's template deleted", "DELETE", None, _TENANTS, _LABEL_SAID),
-    _of_template(
-        PRUNE,
-        "applied template deleted",
-        "DELETE",
-        None,
-        _APPLIED,
-        "that another client has written (metadata.managedFields)",
-    ),
+    _BY_WEBHOOK.delete("tenant's template deleted", _TENANTS, _LABEL_SAID),
+    _BY_WEBHOOK.delete("generated template deleted", _TEMPLATE, "of ClaimTemplates only"),
+    _BY_WEBHOOK.delete("earlier version deleted", _VERSIONED),
+    _BY_PRUNE.patch("template marked", _TEMPLATE, _SET),
+    _BY_PRUNE.delete("template deleted", _TEMPLATE),
+    _BY_PRUNE.delete("tenant's template deleted", _TENANTS, _LABEL_SAID),
+    _BY_PRUNE.delete("applied template deleted", _APPLIED, "that another client has written (metadata.managedFields)"),
 )
 
 _REFUSED: Final = event_body(
@@ -305,28 +238,22 @@ _REFUSED: Final = event_body(
 _FOREIGN: Final = changed(_REFUSED, {"metadata": {"name": "of-others"}, "reportingController": "kubelet"})
 
 
-def _of_event(name: str, verb: str, body: Object | None, old: Object | None = None, said: str = "") -> Request:
-    return Request(name, WEBHOOK, verb, NEW_EVENTS, body, old, said)
-
-
 _SHAPE_SAID: Final = "may write Events about refused conversions only"
 EVENT_REQUESTS: Final = (
-    _of_event("event", "POST", _REFUSED),
-    _of_event("series", "PATCH", {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:10.000000Z"}}, _REFUSED),
-    _of_event("event of the kubelet", "POST", _FOREIGN, None, "of the controller neuron.aws.com/webhook only"),
-    _of_event("event of another reason", "POST", changed(_REFUSED, {"reason": "FailedMount"}), None, _SHAPE_SAID),
-    _of_event("event of another type", "POST", changed(_REFUSED, {"type": "Normal"}), None, _SHAPE_SAID),
-    _of_event(
-        "event of another name", "POST", changed(_REFUSED, {"metadata": {"name": "of-others"}}), None, _SHAPE_SAID
+    _ON_EVENTS.create("event", _REFUSED),
+    _ON_EVENTS.patch("series", _REFUSED, {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:10.000000Z"}}),
+    _ON_EVENTS.create("event of the kubelet", _FOREIGN, "of the controller neuron.aws.com/webhook only"),
+    _ON_EVENTS.create("event of another reason", changed(_REFUSED, {"reason": "FailedMount"}), _SHAPE_SAID),
+    _ON_EVENTS.create("event of another type", changed(_REFUSED, {"type": "Normal"}), _SHAPE_SAID),
+    _ON_EVENTS.create("event of another name", changed(_REFUSED, {"metadata": {"name": "of-others"}}), _SHAPE_SAID),
+    _ON_EVENTS.create("event with a label", changed(_REFUSED, {"metadata": {"labels": {"a": "b"}}}), _SHAPE_SAID),
+    _ON_EVENTS.create("event with an owner", changed(_REFUSED, _OWNED), _SHAPE_SAID),
+    _ON_EVENTS.patch(
+        "event of others changed", _FOREIGN, {"note": "a"}, "of the controller neuron.aws.com/webhook only"
     ),
-    _of_event("event with a label", "POST", changed(_REFUSED, {"metadata": {"labels": {"a": "b"}}}), None, _SHAPE_SAID),
-    _of_event("event with an owner", "POST", changed(_REFUSED, _OWNED), None, _SHAPE_SAID),
-    _of_event(
-        "event of others changed", "PATCH", {"note": "a"}, _FOREIGN, "of the controller neuron.aws.com/webhook only"
-    ),
-    _of_event("event of others owned", "PATCH", _OWNED, _FOREIGN, "of the controller neuron.aws.com/webhook only"),
-    _of_event("event with another text", "PATCH", {"note": "a"}, _REFUSED, "may change `series` of its Events only"),
-    _of_event("own event owned", "PATCH", _OWNED, _REFUSED, "may change `series` of its Events only"),
+    _ON_EVENTS.patch("event of others owned", _FOREIGN, _OWNED, "of the controller neuron.aws.com/webhook only"),
+    _ON_EVENTS.patch("event with another text", _REFUSED, {"note": "a"}, "may change `series` of its Events only"),
+    _ON_EVENTS.patch("own event owned", _REFUSED, _OWNED, "may change `series` of its Events only"),
 )
 
 _REPORT: Final[Object] = {
@@ -344,27 +271,24 @@ _OF_OTHERS: Final = changed(
 )
 
 
-def _of_report(name: str, verb: str, body: Object | None, old: Object | None = None, said: str = "") -> Request:
-    return Request(name, AUDIT, verb, REPORTS, body, old, said)
-
-
 _REPORT_SAID: Final = "the audit may write reports of its own only"
 AUDIT_REQUESTS: Final = (
-    _of_report("report", "POST", _REPORT),
-    _of_report("report continued", "POST", changed(_REPORT, {"metadata": {"name": "neuron-dra-2"}})),
-    _of_report("report replaced", "PUT", changed(_REPORT, {"summary": {"pass": 2}}), _REPORT),
-    _of_report("report deleted", "DELETE", None, _REPORT),
-    _of_report("report of another tool", "POST", _OF_OTHERS, None, _REPORT_SAID),
-    _of_report(
+    _ON_REPORTS.create("report", _REPORT),
+    _ON_REPORTS.create("report continued", changed(_REPORT, {"metadata": {"name": "neuron-dra-2"}})),
+    _ON_REPORTS.replace("report replaced", _REPORT, changed(_REPORT, {"summary": {"pass": 2}})),
+    _ON_REPORTS.delete("report deleted", _REPORT),
+    _ON_REPORTS.create("report of another tool", _OF_OTHERS, _REPORT_SAID),
+    _ON_REPORTS.replace(
         "report of another tool replaced",
-        "PUT",
-        changed(_OF_OTHERS, {"metadata": {"labels": _REPORT["metadata"]["labels"]}}),
         _OF_OTHERS,
+        changed(_OF_OTHERS, {"metadata": {"labels": _REPORT["metadata"]["labels"]}}),
         _REPORT_SAID,
     ),
-    _of_report("report of another tool deleted", "DELETE", None, _OF_OTHERS, _REPORT_SAID),
-    _of_report("report with an owner", "POST", changed(_REPORT, _OWNED), None, "have no owners and no finalizers"),
-    _of_report("report with a finalizer", "PUT", changed(_REPORT, _FINAL), _REPORT, "have no owners and no finalizers"),
+    _ON_REPORTS.delete("report of another tool deleted", _OF_OTHERS, _REPORT_SAID),
+    _ON_REPORTS.create("report with an owner", changed(_REPORT, _OWNED), "have no owners and no finalizers"),
+    _ON_REPORTS.replace(
+        "report with a finalizer", _REPORT, changed(_REPORT, _FINAL), "have no owners and no finalizers"
+    ),
 )
 
 _POD: Final[Object] = {

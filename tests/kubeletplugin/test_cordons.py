@@ -32,9 +32,9 @@ def offered(
     """The published devices by name, and the problem that is reported to the administrator."""
     found = assess(Node(root, instance_type).discover(), Catalogue().get(instance_type))
     state, features = node_state(cordoned(value)), ClusterFeatures()
-    made = offer(found, state, features, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
-    slices = desired_slices(state.facts, made.found, "1.0.0", features)
-    return {each["name"]: each for piece in slices for each in piece.content.get("devices", ())}, made.problem
+    made, problem = offer(found, state, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
+    slices = desired_slices(state.facts, made, "1.0.0", features)
+    return {each["name"]: each for piece in slices for each in piece.content.get("devices", ())}, problem
 
 
 def tainted(devices: dict[str, JsonObject]) -> set[str]:

@@ -10,12 +10,8 @@ from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import (
     LEFT,
-    NO_PLUGIN,
-    OTHER_GONE,
     OTHER_LEFT,
     REGISTERED,
-    REGISTERED_AGAIN,
-    Said,
     StateReporter,
     device_plugin,
     lasting,
@@ -61,7 +57,7 @@ async def reporting(api: FakeApi, clock: FakeClock) -> AsyncIterator[PluginMetri
     own = OwnNode(api, clock=FakeClock(), metrics=metrics)
     say = lasting(lambda: device_plugin(own.state, Guard.TAINT))
     gauge = metrics.device_plugin
-    reporter = StateReporter(own, say, Said(LEFT, NO_PLUGIN), own, gauge=gauge, clock=clock, metrics=metrics)
+    reporter = StateReporter(own, say, LEFT, own, gauge=gauge, clock=clock, metrics=metrics)
     async with working(own.run(), reporter.run()):
         yield metrics
 
@@ -113,7 +109,7 @@ async def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api
     reporter = StateReporter(
         other,
         lambda: other_driver(other),
-        Said(OTHER_LEFT, OTHER_GONE),
+        OTHER_LEFT,
         own,
         gauge=metrics.other_driver,
         clock=clock,
@@ -153,7 +149,7 @@ async def test_a_lost_registration_is_reported_and_its_end_too(api: FakeApi, clo
     reporter = StateReporter(
         gate,
         lambda: lost_registration(gate),
-        Said(REGISTERED, REGISTERED_AGAIN),
+        REGISTERED,
         own,
         clock=clock,
         metrics=metrics,

@@ -15,12 +15,12 @@ import pytest
 from kubeletplugin import kubelet
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.kubelet import (
-    Prober,
     SocketError,
     SocketPaths,
     UnixServer,
     handlers,
     other_sockets,
+    probe_service,
     registration,
     remove_stale_sockets,
     socket_paths,
@@ -356,8 +356,8 @@ async def test_a_stopping_instance_leaves_the_socket_of_its_successor(tmp_path: 
 # --- probes -------------------------------------------------------------------------------------------------------
 
 
-async def health_status(prober: Prober, path: Path, service: str) -> int:
-    server = UnixServer(path, [prober.handler()])
+async def health_status(probes: grpc.GenericRpcHandler, path: Path, service: str) -> int:
+    server = UnixServer(path, [probes])
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
@@ -387,11 +387,11 @@ async def test_probes_ask_as_the_kubelet_does(node: Node, api: FakeApi, clock: F
     registered_now, offered = PROBES[name]
 
     paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
-    prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
+    probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
     async with world(node, api, clock):
-        assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+        assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
         async with registered(paths):
-            assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
+            assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.parametrize(
@@ -408,15 +408,15 @@ async def test_an_instance_is_not_ready_for_services_that_it_does_not_offer(
     node: Node, api: FakeApi, clock: FakeClock, name: str, offered: tuple[str, ...], *, registered_now: bool
 ) -> None:
     paths = SocketPaths(node.root / "dra.sock", node.root / "reg.sock")
-    prober = Prober(paths, registered=lambda: registered_now, offered=lambda: offered)
+    probes = probe_service(paths, registered=lambda: registered_now, offered=lambda: offered)
     async with world(node, api, clock), registered(paths):
-        assert await health_status(prober, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
-        assert await health_status(prober, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
+        assert await health_status(probes, node.root / "h", name) == health_v1_pb2.HealthCheckResponse.NOT_SERVING
+        assert await health_status(probes, node.root / "h", "liveness") == health_v1_pb2.HealthCheckResponse.SERVING
 
 
 def test_other_services_are_not_found(tmp_path: Path) -> None:
-    prober = Prober(SocketPaths(tmp_path / "a", tmp_path / "b"), registered=bool, offered=tuple)
+    probes = probe_service(SocketPaths(tmp_path / "a", tmp_path / "b"), registered=bool, offered=tuple)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        asyncio.run(health_status(prober, tmp_path / "h", "nonsense"))
+        asyncio.run(health_status(probes, tmp_path / "h", "nonsense"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert caught.value.details() == "There is no service 'nonsense' here."

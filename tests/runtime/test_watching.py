@@ -22,13 +22,15 @@ EFFECTS = Effects(jitter=lambda: 1.0)
 
 
 @contextlib.asynccontextmanager
-async def following(api: FakeApi, **options: Any) -> AsyncIterator[Watching]:
+async def following(api: FakeApi, version: str = "", **options: Any) -> AsyncIterator[Watching]:
     async def load() -> Configuration:
         return Configuration(host=api.url)
 
     connection = await Connection.open(load)
     try:
-        yield Watching(connection, Collection(PODS), **{"timing": TIMING, "effects": EFFECTS, **options})
+        watching = Watching(connection, Collection(PODS), **{"timing": TIMING, "effects": EFFECTS, **options})
+        watching.version = version
+        yield watching
     finally:
         await connection.close()
 

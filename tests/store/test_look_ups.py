@@ -8,11 +8,10 @@ import pytest
 
 from cluster import look_ups
 from cluster.kinds.device_classes import ClassFacts
-from cluster.kinds.resource_slices import SliceFacts
+from cluster.kinds.resource_slices import SliceFacts, SliceShapes
 from cluster.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
 from cluster.store import DEVICE_CLASS, RESOURCE_SLICE, Store
 from neuron.api.claim_reader import read_class
-from neuron.api.slice_shapes import SliceShapes
 from runtime.api_server import StatusError, UnreachableError
 from tests.support.timing import assert_below
 from tests.support.validation import TRN1, TRN2, V1, published, shapes_of

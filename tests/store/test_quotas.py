@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster.kinds.resource_quotas import NO_QUOTAS, NamespaceQuotas, QuotaFacts, project_quota
+from cluster.kinds.namespaces import NO_QUOTAS, NamespaceQuotas, QuotaFacts, project_quota
 
 CLASS = "neuron.aws.com.deviceclass.resource.k8s.io/devices"
 NEURON = "aws.amazon.com/neuron"

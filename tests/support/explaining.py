@@ -10,8 +10,7 @@ from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from commands.explain.admission_preview import Chosen
 from commands.explain.explaining import Explainer
 from commands.explain.explanation import Explanation
-from commands.explain.installation import Installation
-from commands.explain.reads import Live, StoredPod, live_manifest
+from commands.explain.reads import Installation, Live, StoredPod, live_manifest
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import Manifest
 from commands.objects.notices import ManifestSource

@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives import hashes
 
 from certs import material
 from cluster.kinds.replicas import ReplicaStatus, lease_body
-from commands.cluster.rights import RULES
 from commands.status.checks import judge
 from commands.status.lines import CheckResult, StatusLine
-from commands.status.snapshot import StatusSnapshot
+from commands.status.snapshot import RULES, StatusSnapshot
 from neuron.api.nodes import read_node
 from neuron.api.slices import read_slice
 

@@ -10,12 +10,12 @@ from msgspec import Raw
 
 from checks.claims.device_index import CompiledSelector, DeviceIndex
 from checks.claims.judging import ClaimContext, validate
+from cluster.kinds.resource_slices import Census, SliceShapes, slice_shapes
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from conversion.patches.decision import Decision
 from neuron import names
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
-from neuron.api.slice_shapes import Census, SliceShapes, slice_shapes
 from neuron.api.slices import read_slice
 from neuron.findings import Finding
 from neuron.hardware import windows

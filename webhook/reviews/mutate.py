@@ -28,9 +28,8 @@ from conversion.findings.verification import Sources, verify
 from conversion.objects import nesting, pods
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
-from conversion.patches.decision import Decision, denied, unchanged
+from conversion.patches.decision import Decision, denied, size_of, unchanged
 from conversion.patches.named_templates import with_other
-from conversion.patches.operations import size_of
 from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping

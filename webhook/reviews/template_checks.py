@@ -6,7 +6,7 @@ from checks.claims.judging import ClaimContext, ReadSpec
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.mapped_templates import Need
-from conversion.findings.template_findings import differs, judged, missing, unchecked
+from conversion.findings.named_templates import differs, judged, missing, unchecked
 from conversion.ports import FoundTemplate, TemplateStore
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding

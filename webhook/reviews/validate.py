@@ -17,9 +17,9 @@ from conversion.asks.conversion_context import ConversionContext, ConversionOpti
 from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
+from conversion.findings.named_templates import KnownTemplates
 from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
-from conversion.findings.template_findings import KnownTemplates
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
@@ -148,8 +148,10 @@ class Validator:
                 seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), context)
             else:
                 seconds = effort.of_unread(claim.spec) + effort.of_unread(claim.old)
-            work = functools.partial(_judge_specs, claim.specs, context)
-            decision = await self._lane.run(request.namespace, work, seconds, (id(context), claim.key))
+            # A long spec is read in the lane, too: what is wrong with it takes time to say.
+            decision = await self._lane.run(
+                request.namespace, lambda: _judge_specs(claim.specs, context), seconds, (id(context), claim.key)
+            )
             if context is self._context:
                 self._keep(claim, decision)
         return decision

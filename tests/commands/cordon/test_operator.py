@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.cordon import render
+from commands.cli.cordon import cordoned, plan, uncordoned
 from commands.cordon.operator import CannotCordonError, Operator
 from commands.cordon.targets import Target, TargetError
 from runtime.api_transport import Connection, load_configuration
@@ -116,13 +116,13 @@ async def test_a_rule_that_kubernetes_acts_on_stays_and_only_our_rules_are_remov
     }
     api.put("devicetaintrules", foreign)
     scene = await operator.cordon(await operator.look(TARGET))
-    assert "Cordoned neuron-device-3 of a (DeviceTaintRule neuron-cordon-a.neuron-device-3)" in render.cordoned(scene)
+    assert "Cordoned neuron-device-3 of a (DeviceTaintRule neuron-cordon-a.neuron-device-3)" in cordoned(scene)
     assert annotation(api) is None
     after = await operator.look(TARGET)
     assert (after.open_devices, len(after.own_rules)) == ((), 1)
     assert written == [f"resource.k8s.io/{version}"]
     done = await operator.uncordon(after)
-    words = render.uncordoned(after, await operator.look(TARGET), done=done)
+    words = uncordoned(after, await operator.look(TARGET), done=done)
     assert words == (
         "Uncordoned neuron-device-3 of a.\n"
         "DeviceTaintRule mine taints it, which neuron-dra did not write: kubectl delete devicetaintrule mine\n"
@@ -162,7 +162,7 @@ async def test_a_cordon_of_the_node_leaves_those_of_its_devices(api: FakeApi, op
     api.put("nodes", node)
     scene = await operator.look(Target("a"))
     done = await operator.uncordon(scene)
-    words = render.uncordoned(scene, await operator.look(Target("a")), done=done)
+    words = uncordoned(scene, await operator.look(Target("a")), done=done)
     assert words == (
         "Uncordoned all devices of a.\nneuron-device-3 is still cordoned: neuron-dra uncordon a/neuron-device-3\n"
     )
@@ -170,7 +170,7 @@ async def test_a_cordon_of_the_node_leaves_those_of_its_devices(api: FakeApi, op
 
 async def test_a_plan_lists_the_pods_to_evict(api: FakeApi, operator: Operator) -> None:
     scene = await operator.look(TARGET)
-    shown = render.plan(scene, await operator.owners(scene.evicted))
+    shown = plan(scene, await operator.owners(scene.evicted))
     assert shown.splitlines() == [
         "A drain of neuron-device-3 of a evicts 1 pod:",
         "NAMESPACE  POD    OWNER  CLAIM  DEVICES",
@@ -178,6 +178,6 @@ async def test_a_plan_lists_the_pods_to_evict(api: FakeApi, operator: Operator) 
         "The pods are evicted one by one: PodDisruptionBudgets count.",
         "Nothing creates these pods again: team-a/train.",
     ]
-    assert render.plan(await operator.look(Target("a", "neuron-device-9")), {}) == (
+    assert plan(await operator.look(Target("a", "neuron-device-9")), {}) == (
         "A drain of neuron-device-9 of a evicts no pod.\n"
     )

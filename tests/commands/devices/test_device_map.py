@@ -91,7 +91,7 @@ def test_admin_access_holds_no_device() -> None:
     cluster.claim("monitor", "a", range(16), admin=True)
     node = only(cluster)
     assert (len(node.free), node.holdings) == (16, ())
-    assert node.devices[0].lookers[0].admin
+    assert [each.claim for each in node.devices[0].lookers] == ["monitor"]
 
 
 def test_the_whole_node_and_its_devices_exclude_each_other() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from cluster.resources import NAMESPACES, NODE_POOLS
 from commands.explain.explanation import Diagnosis, PodState, Quote
-from commands.explain.installation import Installation
-from commands.explain.reads import Live, live_manifest
+from commands.explain.reads import Installation, Live, live_manifest
 from commands.explain.render import Style
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from commands.cli.explain import ASSUMED
-from commands.explain import node_steps, schedule_steps
+from commands.explain import diagnosis
 from commands.explain.explanation import Block, Explanation
 from commands.explain.reads import Live
 from conversion.asks.conversion_context import ConversionOptions
@@ -103,8 +103,7 @@ def test_the_stuck_pod_of_the_page() -> None:
 def test_every_reason_and_every_case_is_on_the_page() -> None:
     told = set(re.findall(r"`([a-z-]+)`", PAGE))
     cases: set[Any] = {str(block) for block in Block} - {str(Block.NOT_NEURON)}
-    for module in (schedule_steps, node_steps):
-        cases |= set(re.findall(r'Diagnosis\(\s*"([a-z-]+)"', Path(str(module.__file__)).read_text()))
+    cases |= set(re.findall(r'Diagnosis\(\s*"([a-z-]+)"', Path(str(diagnosis.__file__)).read_text()))
     assert cases <= told, sorted(cases - told)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from commands.explain.diagnosis import prepare_failure
 from commands.explain.explanation import Explanation
-from commands.explain.node_steps import prepare_failure
 from neuron.codes import CODES
 from runtime.console import Style
 from tests.commands.explain.rendered import as_json, as_text

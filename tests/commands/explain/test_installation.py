@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.kinds.replicas import LABELS
-from commands.explain.installation import read_installation
+from commands.explain.reads import read_installation
 
 MANIFEST = Path(__file__).parents[3] / "deploy/manifests/webhook.yaml"
 

@@ -13,9 +13,9 @@ import pytest
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
 from commands.map import page
-from commands.map.document import as_json
 from commands.map.drawing import Wrap, geometry
 from commands.map.page import as_svg
+from commands.map.text import as_json
 from neuron.hardware.instances import TYPES
 from tests.commands.map.clusters import HOSTILE, many, mixed
 from tests.support.emulated import EmulatedCluster

@@ -14,6 +14,7 @@ import yaml
 from commands.cluster.reader import ClusterReader
 from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
 from commands.prune.reads import Reader
+from runtime import api_transport
 from tests.support.fake_api import FakeApi, Handler, answer, hang_up, raw
 from tests.support.generated import (
     MARK,
@@ -434,8 +435,9 @@ UNLISTED: dict[str, Any] = {
     ("message", "plural", "fault"), [(message, *row) for message, row in UNLISTED.items()], ids=UNLISTED
 )
 async def test_objects_that_cannot_be_listed_are_reported_and_nothing_is_changed(
-    api: FakeApi, plural: str, fault: Handler, message: str
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, plural: str, fault: Handler, message: str
 ) -> None:
+    monkeypatch.setattr(api_transport, "_PAUSE_AFTER_BREAK", 0.0)
     api.put(PLURAL, stored(4))
     serve_groups(api)
     api.fault("list", plural, fault, times=99)

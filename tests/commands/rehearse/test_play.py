@@ -9,8 +9,8 @@ from commands.rehearse.gather import NoSuchTypeError
 from commands.rehearse.model import Cost, Maker, WaitCause
 from commands.rehearse.reads import reduced
 from commands.rehearse.rehearsing import RehearsalChoice, UnknownGroupError
-from commands.rehearse.tables import summary, wait_text
-from commands.rehearse.tables import waits as waiting
+from commands.rehearse.render import summary, wait_text
+from commands.rehearse.render import waits as waiting
 from conversion.claims.containers import basic_requests
 from tests.support.emulated import EmulatedCluster
 from tests.support.rehearsing import Object, after, budget, driver_nodes, gathered, node, of_namespace, pods, rehearsal

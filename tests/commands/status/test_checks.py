@@ -8,10 +8,9 @@ import pytest
 from msgspec import structs
 
 from commands.cluster.reader import Unseen
-from commands.cluster.rights import RULES
 from commands.status.checks import judge
 from commands.status.lines import CheckResult, StatusLine, overall
-from commands.status.snapshot import StatusSnapshot
+from commands.status.snapshot import RULES, StatusSnapshot
 from neuron import names
 from neuron.api.nodes import read_node
 from policies.judging.followed_rules import followed

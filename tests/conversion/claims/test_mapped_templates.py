@@ -76,79 +76,56 @@ def test_a_generated_claim_spec_has_no_difference(amount: int, resource: str, ln
     assert difference(Need(MAPPED, (wanted,), tuple(entries), device, CLASS), spec, context()) == ""
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        pytest.param(compare(ask(16), class_request(16, types="trn2.48xlarge")), "", id="a whole node"),
-        pytest.param(compare(ask(16), class_request("All", types="trn2.48xlarge")), "", id="all devices of a node"),
-        pytest.param(compare(ask(4), class_request(4), **FOURS), "", id="a connected group"),
-        pytest.param(
-            compare(ask(4), class_request(2, "a"), class_request(2, "b"), **FOURS), "", id="two requests, one group"
-        ),
-        pytest.param(compare(ask(7), class_request(7), unconnected=True), "", id="a policy that needs no connection"),
-        pytest.param(
-            compare(ask(16), class_request(8, types="trn2.48xlarge")),
-            "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices",
-            id="a count",
-        ),
-        pytest.param(
-            compare(ask(4), class_request(4)),
-            "its devices need not be connected: nothing keeps the 4 devices of request r connected",
-            id="no connection",
-        ),
-        pytest.param(
-            compare(ask(4), class_request(2, "a"), class_request(2, "b")),
-            "its devices need not be connected: one container uses 4 devices of requests a, b; nothing keeps them "
-            "connected",
-            id="two requests without connection",
-        ),
-        pytest.param(
-            compare(ask(16), class_request(16, types="trn2.48xlarge"), config=[LNC_1]),
-            "it sets logical NeuronCore 1, and the pod asks for no logical NeuronCore",
-            id="a logical NeuronCore",
-        ),
-        pytest.param(
-            compare(ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1)),
-            "it sets no logical NeuronCore, and the pod asks for logical NeuronCore 1",
-            id="no logical NeuronCore",
-        ),
-        pytest.param(
-            compare(ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1), config=[LNC_1]),
-            "",
-            id="the same logical NeuronCore",
-        ),
-        pytest.param(
-            compare(
-                ask(1), {"name": "r", "exactly": {**class_request(1)["exactly"], "deviceClassName": "gpu.example.com"}}
-            ),
-            "it requests no Neuron devices",
-            id="a class of another driver",
-        ),
-        pytest.param(
-            compare(ask(1), class_request(1, types="trn2.48xlarge", adminAccess=True)),
-            "its request 'r' has adminAccess, which allocates no device",
-            id="administrative access",
-        ),
-        pytest.param(
-            compare(ask(1), class_request(1, types="inf2.48xlarge")),
-            "it selects inf2.48xlarge, and the pod can run on trn1.32xlarge, trn2.48xlarge",
-            id="another instance type",
-        ),
-        pytest.param(
-            compare(ask(4), class_request(17, types="trn2.48xlarge"), **FOURS),
-            "it has an error: NEU521: 17 devices are requested, and a node of trn2.48xlarge has 16. Request 16 or "
-            "fewer",
-            id="an error of its own",
-        ),
-        pytest.param(
-            compare(ask(16, "neuroncore"), class_request(4), types=("trn1.32xlarge",), **FOURS),
-            "it gives 4 devices on trn1.32xlarge, where the pod needs 8 devices",
-            id="too few cores",
-        ),
-    ],
-)
-def test_a_difference_is_reported(found: str, said: str) -> None:
-    assert found == said
+SAME = {
+    "a whole node": compare(ask(16), class_request(16, types="trn2.48xlarge")),
+    "all devices of a node": compare(ask(16), class_request("All", types="trn2.48xlarge")),
+    "a connected group": compare(ask(4), class_request(4), **FOURS),
+    "two requests, one group": compare(ask(4), class_request(2, "a"), class_request(2, "b"), **FOURS),
+    "a policy that needs no connection": compare(ask(7), class_request(7), unconnected=True),
+    "the same logical NeuronCore": compare(
+        ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1), config=[LNC_1]
+    ),
+}
+DIFFERENT = {
+    "it gives 8 devices on trn2.48xlarge, where the pod needs 16 devices": compare(
+        ask(16), class_request(8, types="trn2.48xlarge")
+    ),
+    "its devices need not be connected: nothing keeps the 4 devices of request r connected": compare(
+        ask(4), class_request(4)
+    ),
+    "its devices need not be connected: one container uses 4 devices of requests a, b; nothing keeps them "
+    "connected": compare(ask(4), class_request(2, "a"), class_request(2, "b")),
+    "it sets logical NeuronCore 1, and the pod asks for no logical NeuronCore": compare(
+        ask(16), class_request(16, types="trn2.48xlarge"), config=[LNC_1]
+    ),
+    "it sets no logical NeuronCore, and the pod asks for logical NeuronCore 1": compare(
+        ask(16), class_request(16, types="trn2.48xlarge"), device=DeviceConfig(1)
+    ),
+    "it requests no Neuron devices": compare(
+        ask(1), {"name": "r", "exactly": {**class_request(1)["exactly"], "deviceClassName": "gpu.example.com"}}
+    ),
+    "its request 'r' has adminAccess, which allocates no device": compare(
+        ask(1), class_request(1, types="trn2.48xlarge", adminAccess=True)
+    ),
+    "it selects inf2.48xlarge, and the pod can run on trn1.32xlarge, trn2.48xlarge": compare(
+        ask(1), class_request(1, types="inf2.48xlarge")
+    ),
+    "it has an error: NEU521: 17 devices are requested, and a node of trn2.48xlarge has 16. Request 16 or "
+    "fewer": compare(ask(4), class_request(17, types="trn2.48xlarge"), **FOURS),
+    "it gives 4 devices on trn1.32xlarge, where the pod needs 8 devices": compare(
+        ask(16, "neuroncore"), class_request(4), types=("trn1.32xlarge",), **FOURS
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_serves_the_pod_is_no_difference(name: str) -> None:
+    assert SAME[name] == ""
+
+
+@pytest.mark.parametrize("said", DIFFERENT)
+def test_a_difference_is_reported(said: str) -> None:
+    assert DIFFERENT[said] == said
 
 
 def test_a_class_of_ours_with_another_name_is_a_difference() -> None:

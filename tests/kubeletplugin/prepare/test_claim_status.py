@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import copy
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +32,6 @@ from tests.kubeletplugin.fakes import (
     uid,
 )
 from tests.kubeletplugin.fakes import until as eventually
-
-
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 class World:
@@ -82,9 +71,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path)
-    asyncio.run(made.monitor.refresh())
+    await made.monitor.refresh()
     yield made
     made.driver.close()
 
@@ -105,7 +94,6 @@ def restarted(world: World) -> None:
     world.writer = ClaimStatusWriter(world.driver, world.monitor, clock=world.clock, metrics=world.metrics)
 
 
-@in_loop
 async def test_a_prepared_claim_has_ids_conditions_and_variables(world: World) -> None:
     await world.prepare(1, *devices(3), config=[config("NeuronConfig", logicalNeuronCore=1)])
     assert await world.writer.sync()
@@ -140,7 +128,6 @@ async def test_a_prepared_claim_has_ids_conditions_and_variables(world: World) -
     }
 
 
-@in_loop
 async def test_shares_of_one_device_have_separate_entries(world: World) -> None:
     share = "8d3ae8a4-5a3c-4a3a-9c4a-0d5a7b6c1e2f"
     await world.prepare(1, result("neuron-device-0", shareID=share))
@@ -148,7 +135,6 @@ async def test_shares_of_one_device_have_separate_entries(world: World) -> None:
     assert [entry["shareID"] for entry in world.entries(1)] == [share]
 
 
-@in_loop
 async def test_entries_of_other_drivers_stay(world: World) -> None:
     other = {"driver": "efa.example.com", "pool": NODE, "device": "efa-0"}
     await world.prepare(1, *devices(0), {**result("efa-0"), "driver": "efa.example.com"})
@@ -160,7 +146,6 @@ async def test_entries_of_other_drivers_stay(world: World) -> None:
     assert world.entries(1) == [other]
 
 
-@in_loop
 async def test_a_device_in_two_admin_access_requests_has_one_entry(world: World) -> None:
     looks = [result("neuron-device-0", request, adminAccess=True) for request in ("a", "b")]
     await world.prepare(1, *looks)
@@ -168,7 +153,6 @@ async def test_a_device_in_two_admin_access_requests_has_one_entry(world: World)
     assert [entry["device"] for entry in world.entries(1)] == ["neuron-device-0"]
 
 
-@in_loop
 async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     await world.prepare(1, *devices(0, 1))
     assert [await world.writer.sync() for _ in range(3)] == [True, True, True]
@@ -180,7 +164,6 @@ async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     [devices(0), devices(5, 4), (share(5, 2, "n1", "b"), share(5, 2, "n0", "a"))],
     ids=["one", "unsorted", "shares"],
 )
-@in_loop
 async def test_a_new_instance_reads_the_claim_and_writes_only_differences(
     world: World, results: tuple[Any, ...]
 ) -> None:
@@ -203,7 +186,6 @@ async def test_a_new_instance_reads_the_claim_and_writes_only_differences(
     assert found == before, "also the times, because no status changed"
 
 
-@in_loop
 async def test_health_that_changes_is_written(world: World) -> None:
     async with running(world):
         await world.prepare(1, *devices(0, 1))
@@ -237,7 +219,6 @@ def requests(world: World, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("quick", [True, False], ids=["before it was written", "after it was written"])
-@in_loop
 async def test_a_pod_with_its_own_claim_costs_two_requests_at_most(world: World, quick: bool) -> None:
     body = claim_object(1, *devices(0, 1))
     body["metadata"]["ownerReferences"] = [OWNER]
@@ -259,7 +240,6 @@ async def test_a_pod_with_its_own_claim_costs_two_requests_at_most(world: World,
     assert (world.writer._objects, world.writer._of_pods) == ({}, set())
 
 
-@in_loop
 async def test_a_claim_of_a_pod_that_was_prepared_before_the_start_is_left_to_the_api_server(world: World) -> None:
     body = claim_object(1, *devices(0))
     body["metadata"]["ownerReferences"] = [OWNER]
@@ -274,7 +254,6 @@ async def test_a_claim_of_a_pod_that_was_prepared_before_the_start_is_left_to_th
     assert world.applied() == 1
 
 
-@in_loop
 async def test_an_unprepared_claim_has_no_entries(world: World) -> None:
     async with running(world):
         await world.prepare(1, *devices(0))
@@ -283,7 +262,6 @@ async def test_an_unprepared_claim_has_no_entries(world: World) -> None:
         await eventually(lambda: world.entries(1) == [])
 
 
-@in_loop
 async def test_a_claim_that_was_prepared_before_the_start_is_cleared_too(world: World) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()
@@ -296,7 +274,6 @@ async def test_a_claim_that_was_prepared_before_the_start_is_cleared_too(world: 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["after", "before"])
 @pytest.mark.parametrize("again", [False, True], ids=["unprepared", "prepared again"])
-@in_loop
 async def test_a_claim_is_unprepared_while_another_one_is_written(
     world: World, monkeypatch: pytest.MonkeyPatch, again: bool, order: tuple[int, int]
 ) -> None:
@@ -321,7 +298,6 @@ async def test_a_claim_is_unprepared_while_another_one_is_written(
     assert [entry["device"] for entry in world.entries(2)] == (["neuron-device-2"] if again else [])
 
 
-@in_loop
 async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) -> None:
     await world.prepare(1, *devices(0))
     await world.unprepare(1)
@@ -331,7 +307,6 @@ async def test_a_claim_that_is_prepared_again_keeps_its_entries(world: World) ->
     assert [entry["device"] for entry in world.entries(1)] == ["neuron-device-0"]
 
 
-@in_loop
 async def test_a_claim_that_is_prepared_for_other_devices_has_their_entries(world: World) -> None:
     for index in (0, 5):
         await world.prepare(1, *devices(index))
@@ -343,7 +318,6 @@ async def test_a_claim_that_is_prepared_for_other_devices_has_their_entries(worl
 
 
 @pytest.mark.parametrize("forbidden", ["", "get ns/claim-1", "apply ns/claim-1 0"])
-@in_loop
 async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World, forbidden: str) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()
@@ -356,7 +330,6 @@ async def test_the_entries_of_an_unprepared_claim_are_removed_once(world: World,
     assert world.api.calls == tried[: 1 if forbidden == tried[0] else 2]
 
 
-@in_loop
 async def test_a_claim_that_is_prepared_again_before_the_writer_hears_of_it_is_not_cleared(world: World) -> None:
     """The checkpoint has it already; `prepared` follows."""
     await world.prepare(1, *devices(0))
@@ -368,7 +341,6 @@ async def test_a_claim_that_is_prepared_again_before_the_writer_hears_of_it_is_n
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["first", "last"])
 @pytest.mark.parametrize("what", ["apply", "clear"])
-@in_loop
 async def test_one_claim_that_has_to_be_tried_again_is_not_forgotten_for_the_others(
     world: World, monkeypatch: pytest.MonkeyPatch, what: str, failing: int
 ) -> None:
@@ -392,7 +364,6 @@ async def test_one_claim_that_has_to_be_tried_again_is_not_forgotten_for_the_oth
     assert [len(world.entries(number)) for number in (1, 2)] == ([1, 1] if what == "apply" else [0, 0])
 
 
-@in_loop
 async def test_entries_of_another_node_are_not_removed(world: World) -> None:
     """The API server could not be reached while the claim was deallocated here and allocated there."""
     await world.prepare(1, *devices(0))
@@ -407,7 +378,6 @@ async def test_entries_of_another_node_are_not_removed(world: World) -> None:
     assert world.api.calls.count("apply ns/claim-1 0") == 0
 
 
-@in_loop
 async def test_a_claim_that_changes_while_it_is_cleared_is_read_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +399,6 @@ async def test_a_claim_that_changes_while_it_is_cleared_is_read_again(
 
 
 @pytest.mark.parametrize("change", ["gone", "another UID", "other devices"])
-@in_loop
 async def test_a_claim_that_was_deleted_or_allocated_again_is_not_written(world: World, change: str) -> None:
     await world.prepare(1, *devices(0))
     if change == "gone":
@@ -447,7 +416,6 @@ async def test_a_claim_that_was_deleted_or_allocated_again_is_not_written(world:
     assert world.errors() == 0
 
 
-@in_loop
 async def test_a_claim_of_an_unknown_form_fails_alone(world: World) -> None:
     for number in (1, 2):
         await world.prepare(number, *devices(number))
@@ -457,7 +425,6 @@ async def test_a_claim_of_an_unknown_form_fails_alone(world: World) -> None:
     assert (world.applied(), world.errors()) == (1, 1)
 
 
-@in_loop
 async def test_a_claim_that_is_deleted_before_the_write_is_forgotten(world: World) -> None:
     await world.prepare(1, *devices(0))
     await world.writer.sync()
@@ -468,7 +435,6 @@ async def test_a_claim_that_is_deleted_before_the_write_is_forgotten(world: Worl
     assert world.errors() == 0
 
 
-@in_loop
 async def test_status_is_written_again_after_the_api_server_was_unavailable(world: World) -> None:
     async with running(world):
         world.api.fail = None
@@ -483,7 +449,6 @@ async def test_status_is_written_again_after_the_api_server_was_unavailable(worl
         await eventually(lambda: world.consecutive_errors() == 0)
 
 
-@in_loop
 async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -502,7 +467,6 @@ async def test_a_refused_status_write_does_not_fail_prepare_and_is_retried_later
     assert world.consecutive_errors() == 0
 
 
-@in_loop
 async def test_status_is_not_written_repeatedly_if_the_api_server_drops_the_field(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -518,7 +482,6 @@ async def test_status_is_not_written_repeatedly_if_the_api_server_drops_the_fiel
     assert "DRAResourceClaimDeviceStatus is off" in record.__dict__["reason"]
 
 
-@in_loop
 async def test_an_unreadable_checkpoint_is_reported_by_the_status_writer(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

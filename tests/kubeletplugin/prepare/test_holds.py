@@ -43,8 +43,8 @@ def offered(root: Path, instance_type: str, *held: int, keeps_taints: bool = Tru
     node = Node(root, instance_type)
     found = assess(node.discover(), Catalogue().get(instance_type))
     state, features = node_state(node_object()), ClusterFeatures()
-    made = offer(found, state, features, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
-    slices = desired_slices(state.facts, made.found, "1.0.0", features)
+    made, _ = offer(found, state, DriverSettings(node_name="n"), keeps_taints=keeps_taints, held=held)
+    slices = desired_slices(state.facts, made, "1.0.0", features)
     return {device["name"]: device for piece in slices for device in piece.content.get("devices", ())}
 
 

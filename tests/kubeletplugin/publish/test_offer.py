@@ -8,7 +8,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthSnapshot, assess
 from kubeletplugin.discover.own_node import NodeState, node_state
 from kubeletplugin.ports import JsonObject
-from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, UltraServerOffer, needs_taints, offer
+from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, needs_taints, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings, Guard
 from neuron.hardware.instances import Catalogue
@@ -32,8 +32,8 @@ def published(
     keeps_taints: bool = True,
 ) -> dict[str, JsonObject]:
     """The devices by name."""
-    made = offer(found, state, features, settings, keeps_taints=keeps_taints)
-    slices = desired_slices(state.facts, made.found, "1.0.0", features)
+    made, _ = offer(found, state, settings, keeps_taints=keeps_taints)
+    slices = desired_slices(state.facts, made, "1.0.0", features)
     return {device["name"]: device for piece in slices for device in piece.content.get("devices", ())}
 
 
@@ -75,14 +75,14 @@ def test_a_sick_device_keeps_its_own_taint_beside_the_guards(tmp_path: Path) -> 
     assert keys["neuron-device-4"] == [DEVICE_PLUGIN_TAINT.key]
 
 
-OFFERS: dict[str, tuple[ClusterFeatures, str, dict[str, str], UltraServerOffer]] = {
-    "counters": (WITH, "devices", {}, UltraServerOffer.BOTH),
-    "counters, label": (WITH, "devices", {LABEL: "node"}, UltraServerOffer.BOTH),
-    "devices": (WITHOUT, "devices", {}, UltraServerOffer.DEVICES),
-    "node": (WITHOUT, "node", {}, UltraServerOffer.NODE),
-    "node by label": (WITHOUT, "devices", {LABEL: "node"}, UltraServerOffer.NODE),
-    "devices by label": (WITHOUT, "node", {LABEL: "devices"}, UltraServerOffer.DEVICES),
-    "wrong label": (WITHOUT, "node", {LABEL: "nodes"}, UltraServerOffer.NODE),
+OFFERS: dict[str, tuple[ClusterFeatures, str, dict[str, str], str]] = {
+    "counters": (WITH, "devices", {}, "both"),
+    "counters, label": (WITH, "devices", {LABEL: "node"}, "both"),
+    "devices": (WITHOUT, "devices", {}, "devices"),
+    "node": (WITHOUT, "node", {}, "node"),
+    "node by label": (WITHOUT, "devices", {LABEL: "node"}, "node"),
+    "devices by label": (WITHOUT, "node", {LABEL: "devices"}, "devices"),
+    "wrong label": (WITHOUT, "node", {LABEL: "nodes"}, "node"),
 }
 
 
@@ -91,22 +91,20 @@ def test_an_ultraserver_node_offers_one_kind_without_counters(tmp_path: Path, na
     features, setting, labels, expected = OFFERS[name]
     state, settings = node_state(node_object(labels)), DriverSettings(node_name="n", ultraserver_publish=setting)
     found = snapshot(tmp_path, "trn2u.48xlarge")
-    made = offer(found, state, features, settings, keeps_taints=True)
-    assert made.ultraserver is expected
+    _, problem = offer(found, state, settings, keeps_taints=True)
     devices = published(found, state, settings, features)
-    assert (NODE_DEVICE in devices) is (expected is not UltraServerOffer.DEVICES)
-    assert len(devices.keys() - {NODE_DEVICE}) == (0 if expected is UltraServerOffer.NODE else 16)
-    counted = expected is UltraServerOffer.BOTH
+    assert (NODE_DEVICE in devices) is (expected != "devices")
+    assert len(devices.keys() - {NODE_DEVICE}) == (0 if expected == "node" else 16)
+    counted = expected == "both"
     assert all(("consumesCounters" in device) is counted for device in devices.values())
     wrong = (
         f"the Node's label {LABEL} has the value 'nodes', which is not devices or node: the setting (node) is in force"
     )
-    assert made.problem == (wrong if name == "wrong label" else "")
+    assert problem == (wrong if name == "wrong label" else "")
 
 
 @pytest.mark.parametrize("label", ["devices", "node"])
 def test_nodes_without_ultraserver_offer_devices_with_any_setting(tmp_path: Path, label: str) -> None:
     state, settings = node_state(node_object({LABEL: label})), DriverSettings(node_name="n", ultraserver_publish="node")
     found = snapshot(tmp_path, "trn2.48xlarge")
-    assert offer(found, state, WITHOUT, settings, keeps_taints=True).ultraserver is None
     assert len(published(found, state, settings, WITHOUT)) == 16

@@ -106,6 +106,8 @@ async def test_slices_are_published_once_and_not_written_again(node: Node, api: 
     async with publishing(node, api, clock) as at:
         await at.until(lambda: bool(api.stored))
         await at.settled()
+        series = {sample.name for metric in at.metrics.registry.collect() for sample in metric.samples}
+        assert "neuron_dra_plugin_ultraserver_publish" not in series
         assert at.writes() == [f"create {FIRST}"]
         assert at.metric("slices_published") == 1
         assert at.metric("slice_writes_total", operation="create") == 1
@@ -309,30 +311,28 @@ async def test_kinds_of_devices_that_the_cluster_drops_are_no_limitation(
     assert not any("does not keep" in getattr(record, "reason", "") for record in caplog.records)
 
 
-def test_the_whole_node_is_withdrawn_without_shared_counters(
+def without_counters(spec: JsonObject) -> None:
+    spec.pop("sharedCounters", None)
+    for device in spec.get("devices", ()):
+        device.pop("consumesCounters", None)
+
+
+async def test_the_whole_node_is_withdrawn_without_shared_counters(
     ultra: Node, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def drop(spec: JsonObject) -> None:
-        spec.pop("sharedCounters", None)
-        for device in spec.get("devices", ()):
-            device.pop("consumesCounters", None)
+    api.drop = without_counters
 
-    api.drop = drop
-
-    async def scenario() -> None:
-        async with publishing(ultra, api, clock) as at:
-            await at.until(lambda: len(api.stored) == 1 and at.generations() == [1])
-            await at.settled()
-            assert at.writes() == [f"create {FIRST}", f"update {FIRST}"], "the whole node was never published"
-            [body] = api.stored.values()
-            assert [device["name"] for device in body["spec"]["devices"]] == [f"neuron-device-{n}" for n in range(16)]
-
-    asyncio.run(scenario())
+    async with publishing(ultra, api, clock) as at:
+        await at.until(lambda: len(api.stored) == 1 and at.generations() == [1])
+        await at.settled()
+        assert at.writes() == [f"create {FIRST}", f"update {FIRST}"], "the whole node was never published"
+        [body] = api.stored.values()
+        assert [each["name"] for each in body["spec"]["devices"]] == [f"neuron-device-{n}" for n in range(16)]
     said = "an UltraServer node publishes its devices or the whole node, not both"
     assert any(said in getattr(record, "reason", "") for record in caplog.records)
 
 
-def test_a_cluster_that_cannot_share_gets_whole_devices(
+async def test_a_cluster_that_cannot_share_gets_whole_devices(
     tmp_path: Path, api: FakeApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def drop(spec: JsonObject) -> None:
@@ -343,20 +343,17 @@ def test_a_cluster_that_cannot_share_gets_whole_devices(
 
     api.drop = drop
 
-    async def scenario() -> None:
-        async with publishing(Node(tmp_path, "inf1.2xlarge"), api, clock) as at:
-            await at.until(lambda: len(at.writes()) > 1)
-            await at.settled()
-            assert len(at.writes()) == 2, "once with shares, once without"
-            assert at.metric("slice_dropped_fields") == 0
-            device = api.stored[FIRST]["spec"]["devices"][0]
-            assert device["capacity"] == {"memory": {"value": "8Gi"}, "neuroncores": {"value": "4"}}
-            assert "allowMultipleAllocations" not in device
-            api.end_watches()
-            await at.settled()
-            assert len(at.writes()) == 2
-
-    asyncio.run(scenario())
+    async with publishing(Node(tmp_path, "inf1.2xlarge"), api, clock) as at:
+        await at.until(lambda: len(at.writes()) > 1)
+        await at.settled()
+        assert len(at.writes()) == 2, "once with shares, once without"
+        assert at.metric("slice_dropped_fields") == 0
+        made = api.stored[FIRST]["spec"]["devices"][0]
+        assert made["capacity"] == {"memory": {"value": "8Gi"}, "neuroncores": {"value": "4"}}
+        assert "allowMultipleAllocations" not in made
+        api.end_watches()
+        await at.settled()
+        assert len(at.writes()) == 2
     said = [getattr(record, "reason", "") for record in caplog.records]
     assert sum("DRAConsumableCapacity" in reason for reason in said) == 1
     assert "claims cannot share the cores of a device: every claim gets whole devices" in said
@@ -507,12 +504,6 @@ async def test_no_device_is_published_beside_a_device_plugin_if_taints_are_dropp
         assert at.publisher.offered == {"devices"}
     said = "a device plugin offers the devices, and the API server does not keep device taints"
     assert sum(getattr(record, "reason", "").startswith(said) for record in caplog.records) == 1
-
-
-def without_counters(spec: JsonObject) -> None:
-    spec.pop("sharedCounters", None)
-    for device in spec.get("devices", ()):
-        device.pop("consumesCounters", None)
 
 
 async def test_the_nodes_label_switches_between_devices_and_the_whole_node(

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checks.claims.device_index import DeviceIndex
+from cluster.kinds.resource_slices import Census
 from kubeletplugin.discover.devices import shares_cores
 from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, Place
 from kubeletplugin.publish.slices import NodeDevices, desired_slices
 from neuron import names
-from neuron.api.slice_shapes import Census
 from neuron.hardware import pci_addresses
 from neuron.hardware.device_shapes import (
     OPERATOR_ATTRIBUTES,

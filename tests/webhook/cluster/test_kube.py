@@ -19,7 +19,7 @@ from kubernetes.aio.config import incluster_config
 
 from cluster.collections import Watches
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
-from commands.cluster.rights import RULES
+from commands.status.snapshot import RULES
 from conversion.claims.templates import Template
 from conversion.patches.decision import denied
 from neuron.findings import Finding
@@ -585,7 +585,7 @@ async def test_the_cluster_role_allows_exactly_the_requests_that_are_sent(
 
 
 def test_every_rule_that_is_shipped_is_known_by_name() -> None:
-    """A missing permission is reported as the RBAC rule to add: see `commands.cluster.rights`."""
+    """A missing permission is reported as the RBAC rule to add: see `commands.status.snapshot`."""
     shipped = [
         (kind == "Role", rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []))
         for kind, name in (
