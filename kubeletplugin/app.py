@@ -142,7 +142,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
             DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics),
         ]
-        looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes, settings.proc_root)
+        looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes)
         reader = NodeReader(settings, monitor, lambda: node_info(own.state), looks, processes)
         checks = NodeChecks(reader, monitor, driver.preparations, note, clock=clock, metrics=metrics)
         parts.append(checks)

@@ -70,7 +70,7 @@ async def check(settings: DriverSettings) -> tuple[Readings, tuple[NodeFinding, 
             return await api.claim(namespace, name)
 
         claims = functools.partial(_claims, settings.state)
-        looks = ContainerLooks(claims, read_claim, usage, processes, settings.proc_root)
+        looks = ContainerLooks(claims, read_claim, usage, processes)
         reader = NodeReader(settings, monitor, lambda: node, looks, processes)
         readings = await reader.now(await reader.files())
         await clock.sleep(1.0)  # what lacks its devices is looked at twice

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
+from checks.claims.analysis import AttributeRead, SubjectUse
 from neuron import names
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Scalar, Value, each_value
 
@@ -59,37 +60,6 @@ class SelectorRuntimeError(SelectorError):
     """It cannot be evaluated on this device."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Lookup:
-    """One place where an expression reads an attribute or a capacity.
-
-    Attributes:
-        attribute: qualified name.
-        guarded: whether a guard prevents an error if the attribute is missing.
-        capacity: whether it is a capacity.
-    """
-
-    attribute: str
-    guarded: bool
-    capacity: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AttributeUse:
-    """One operation on an attribute.
-
-    Attributes:
-        attribute: qualified name.
-        operator: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in`, with the attribute on the left; `bool` if it is a condition;
-            or the name of a function with the attribute as receiver or argument.
-        values: constants on the other side; None if the other side is not constant.
-    """
-
-    attribute: str
-    operator: str
-    values: tuple[object, ...] | None
-
-
 class CompiledSelector(Protocol):
     """An expression that can be evaluated on devices."""
 
@@ -98,11 +68,11 @@ class CompiledSelector(Protocol):
         """The expression."""
 
     @property
-    def lookups(self) -> Sequence[Lookup]:
-        """All places that read an attribute, in order."""
+    def lookups(self) -> Sequence[AttributeRead]:
+        """All places that read an attribute or a capacity and do not only test for it, in order."""
 
     @property
-    def uses(self) -> Sequence[AttributeUse]:
+    def uses(self) -> Sequence[SubjectUse]:
         """All operations on attributes, in order."""
 
     @property
@@ -400,7 +370,7 @@ def _choices(selector: CompiledSelector, attribute: str, values: frozenset[Value
         value
         for use in selector.uses
         if use.attribute == attribute
-        for value in use.values or ()
+        for value in use.operands or ()
         if isinstance(value, str | int) and (value in values if values is not None else _fits(attribute, value))
     ]
     return [*dict.fromkeys(literals), None]

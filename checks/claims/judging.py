@@ -16,7 +16,7 @@ from checks.claims.configs import Placed
 from checks.claims.counts import CountRules
 from checks.claims.device_index import DeviceIndex, SelectorEngine
 from checks.claims.scheduling import check_attributes, check_scheduling
-from checks.claims.selectors import Judged, JudgedSelectors
+from checks.claims.selectors import ExpressionMemory, Judged
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text
 from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
@@ -52,7 +52,7 @@ class ClaimContext(Struct, frozen=True):
     device_class: str = names.DEVICE_CLASS
     unconnected: bool = False
     network_classes: frozenset[str] = frozenset({names.EFA_DEVICE_CLASS})
-    memory: JudgedSelectors | None = None
+    memory: ExpressionMemory[Judged] | None = None
 
 
 def for_one_object(context: ClaimContext, clock: Callable[[], float] | None = None) -> ClaimContext:

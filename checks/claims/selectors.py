@@ -5,11 +5,12 @@ An expression that can never work is an error. One that works on some nodes only
 
 import dataclasses
 import difflib
+import threading
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Generic, TypeVar
 
+from checks.claims.analysis import SubjectUse
 from checks.claims.device_index import (
-    AttributeUse,
     CompiledSelector,
     DeviceIndex,
     Match,
@@ -26,6 +27,7 @@ from neuron.findings import BOUNDS, Finding, did_you_mean, short, warning
 from neuron.hardware import capacities
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
 from neuron.hardware.instances import Catalogue
+from runtime.remembered import Remembered
 
 _TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Version: "a version"}
 _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
@@ -67,18 +69,32 @@ class Judged:
         return Judged(selector, self.compiled, self.match, findings, self.unfinished)
 
 
-class JudgedSelectors(Protocol):
-    """Cache of results of `judge`, by expression, for one `DeviceIndex`."""
+_Found = TypeVar("_Found")
 
-    def get(self, expression: str) -> Judged | None:
-        """The cached result, or None."""
 
-    def put(self, expression: str, judged: Judged) -> None:
-        """Cache a result."""
+class ExpressionMemory(Generic[_Found]):
+    """What is known of expressions, bounded in bytes. The event loop and the lane share it, so it has a lock."""
+
+    def __init__(self, most: int = 12 * 1024 * 1024, bytes_per_character: int = 140) -> None:
+        """The longest expression fits into `most` bytes.
+
+        `bytes_per_character`: 140 for a compiled expression, measured on the worst case: only short literals.
+        """
+        self._known: Remembered[str, _Found] = Remembered(most)
+        self._bytes_per_character = bytes_per_character
+        self._lock = threading.Lock()
+
+    def get(self, expression: str) -> _Found | None:
+        with self._lock:
+            return self._known.get(expression)
+
+    def put(self, expression: str, found: _Found) -> None:
+        with self._lock:
+            self._known.put(expression, found, self._bytes_per_character * len(expression))
 
 
 def judge(
-    selector: Selector, engine: SelectorEngine, index: DeviceIndex, memory: JudgedSelectors | None = None
+    selector: Selector, engine: SelectorEngine, index: DeviceIndex, memory: ExpressionMemory[Judged] | None = None
 ) -> Judged:
     """Compile a selector, check its attributes, and evaluate it on all shapes.
 
@@ -109,7 +125,7 @@ def _judge(selector: Selector, engine: SelectorEngine, index: DeviceIndex) -> Ju
 def _attribute_findings(compiled: CompiledSelector, path: str, index: DeviceIndex) -> dict[Finding, None]:
     """Findings about the attributes that an expression reads, each once."""
     findings: dict[Finding, None] = {}
-    for attribute, capacity in dict.fromkeys((lookup.attribute, lookup.capacity) for lookup in compiled.lookups):
+    for attribute, capacity in dict.fromkeys((lookup.attribute, lookup.is_capacity) for lookup in compiled.lookups):
         if len(findings) < _MOST_FINDINGS:
             check = _check_capacity if capacity else _check_lookup
             findings |= dict.fromkeys(check(attribute, path, index))
@@ -204,7 +220,7 @@ def _check_capacity(capacity: str, path: str, index: DeviceIndex) -> list[Findin
     return [warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)]
 
 
-def _check_use(use: AttributeUse, path: str, index: DeviceIndex) -> list[Finding]:
+def _check_use(use: SubjectUse, path: str, index: DeviceIndex) -> list[Finding]:
     kind = _kind_of(use.attribute, index)
     label = attribute_label(use.attribute)
     if use.operator in _VERSION_FUNCTIONS and use.attribute == qualified(NEURON_DRIVER_VERSION) and kind is str:
@@ -240,8 +256,8 @@ def _unknown(attribute: str, path: str, meant: str) -> Finding:
     return warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)
 
 
-def _check_types(use: AttributeUse, path: str, kind: type) -> list[Finding]:
-    wrong = [value for value in use.values or () if _type_of(value) not in (kind, None)]
+def _check_types(use: SubjectUse, path: str, kind: type) -> list[Finding]:
+    wrong = [value for value in use.operands or () if _type_of(value) not in (kind, None)]
     if not wrong:
         return []
     label, value, operator = attribute_label(use.attribute), wrong[0], use.operator
@@ -294,14 +310,14 @@ def check_failures(judged: Judged, visited: int, index: DeviceIndex) -> list[Fin
         return []  # these findings name the cause
     path = judged.selector.path
     for lookup in judged.compiled.lookups:
-        having = index.with_capacity if lookup.capacity else index.with_attribute
+        having = index.with_capacity if lookup.is_capacity else index.with_attribute
         lacking = index.existing(failing & ~having(lookup.attribute))
         if lacking and not lookup.guarded:
             label = attribute_label(lookup.attribute)
             message = (
                 f"{label} is missing on {_examples(lacking, index)}: one such device ends the scheduling of the pod."
             )
-            fix = f"Guard it: {guard(lookup.attribute, 'capacity' if lookup.capacity else 'attributes')} && ..."
+            fix = f"Guard it: {guard(lookup.attribute, 'capacity' if lookup.is_capacity else 'attributes')} && ..."
             return [warning("NEU609", path, message, fix, label)]
     failure = short(judged.match.failure, _LONGEST_REASON)
     if failing == visited:
@@ -353,13 +369,13 @@ def _strange_constants(
             if name != names.DRIVER:
                 yield "device.driver", name, [names.DRIVER]
         for use in selector.uses:
-            if use.operator not in ("==", "in") or not use.values:
+            if use.operator not in ("==", "in") or not use.operands:
                 continue
             if use.attribute not in texts:
                 known = [value for value in index.values(use.attribute) if isinstance(value, str)]
                 texts[use.attribute] = dict.fromkeys(known)
             if not texts[use.attribute]:
                 continue
-            for value in use.values:
+            for value in use.operands:
                 if isinstance(value, str) and value not in texts[use.attribute]:
                     yield use.attribute, value, texts[use.attribute]

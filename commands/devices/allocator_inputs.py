@@ -27,7 +27,7 @@ from neuron.hardware.device_shapes import Value, catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue
 from neuron.names import DRIVER
 from neuron.quantities import parse_amount
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 
 _STANDS_STILL: Final = 0.0
 JOINT: Final = ":"

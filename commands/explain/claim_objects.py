@@ -18,7 +18,7 @@ from neuron.api.resource_versions import converted
 from neuron.findings import Finding, Severity
 from neuron.names import MAX_DEVICES_PER_CLAIM
 from neuron.quantities import NotACountError, parse_count
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from runtime.text import named
 
 _KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")

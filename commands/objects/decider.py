@@ -40,8 +40,8 @@ from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import Catalogue
+from policies.judging.selectors import DeviceSelectors, claim_context
 from policies.patching.json_patch import patched
-from policies.selectors.engine import DeviceSelectors, claim_context
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import Changed, FilePolicies

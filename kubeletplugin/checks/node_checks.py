@@ -10,7 +10,6 @@ import dataclasses
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 from kubeletplugin.changes import Changing, Clock
@@ -46,14 +45,12 @@ class ContainerLooks:
         read_claim: Callable[[str, str], Awaitable[JsonObject | None]],
         usage: NodeUsage,
         processes: Processes,
-        proc_root: Path,
     ) -> None:
         """`claims` returns the prepared claims by UID; `read_claim`, the object of a namespace and name."""
         self._claims = claims
         self._read_claim = read_claim
         self._usage = usage
         self._processes = processes
-        self._proc_root = proc_root
         self._proven: dict[_Key, ClaimContainer] = {}
         self._doubted: frozenset[_Key] = frozenset()
         self._last: ClaimContainer | None = None
@@ -94,7 +91,7 @@ class ContainerLooks:
             if process is None:
                 continue  # it does not run yet, or not any more
             has = any(file.uid == each.uid for file in process.files)
-            nodes = await asyncio.to_thread(container_nodes, self._proc_root, process)
+            nodes = await asyncio.to_thread(container_nodes, self._processes.root, process)
             found = ClaimContainer(each.pod, each.container, str(claim), _indices(claim), has, nodes)
             if has:
                 self._proven[key] = self._last = found

@@ -184,7 +184,7 @@ class Processes:
 
     def __init__(self, proc_root: Path, dev_root: Path, folder: Folder, seconds: float = WAITS.scan) -> None:
         """A scan ends after `seconds` without an answer. `dev_root` is the host's directory of device nodes."""
-        self._root = proc_root
+        self.root: Final = proc_root
         self._dev = dev_root
         self._folder = folder
         self._seconds = seconds
@@ -214,14 +214,14 @@ class Processes:
         return self._look(_Scan.opened)
 
     def _look(self, read: "Callable[[_Scan], Iterator[_T]]", *, environment: bool = False) -> tuple[_T, ...]:
-        scan = _Scan(self._root, self._dev, self._folder, time.monotonic() + self._seconds, environment=environment)
+        scan = _Scan(self.root, self._dev, self._folder, time.monotonic() + self._seconds, environment=environment)
         try:
             found = tuple(read(scan))
         except OSError as error:
             raise UsageUnknownError(f"the processes of the node cannot be listed: {error}") from error
         if not scan.of_the_host:
             raise NoProcessesError(
-                f"{self._root} does not show the processes of the node: mount the host's /proc and set --proc-root"
+                f"{self.root} does not show the processes of the node: mount the host's /proc and set --proc-root"
             )
         if not found and scan.denied:
             raise UsageUnknownError(f"{scan.denied} processes cannot be looked at (capability SYS_PTRACE)")

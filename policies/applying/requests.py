@@ -28,9 +28,9 @@ from neuron.api.fields import mapping, mappings, namespace_named, text
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, WholeNodes
+from policies.judging.selectors import DeviceSelectors
 from policies.judging.subjects import NAMESPACES, RequestSubject, SentAs, plural
 from policies.judging.tally import lncs_of
-from policies.selectors.engine import DeviceSelectors
 
 
 def bare_subject(

@@ -16,9 +16,9 @@ from neuron.findings import Severity, did_you_mean
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.rules import PodRule, TemplateRule
+from policies.judging.selectors import DeviceSelectors
 from policies.schema import kinds as schema
 from policies.schema.documents import Path, PolicyDocument, PolicyProblem
-from policies.selectors.engine import DeviceSelectors
 
 _REFERENCE: Final = re.compile(r"\$?\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _SPEC: Final[Path] = ("spec", "template", "spec")

@@ -16,9 +16,9 @@ from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim
 from neuron.api.fields import mapping, mappings
 from policies.judging.knowledge import DeviceKnowledge
+from policies.judging.selectors import DeviceSelectors
 from policies.judging.tally import MOST_REASONS, Concurrent, DeviceTally, Holding, PodHoldings, at_most, name_text
 from policies.schema.followable import is_of_kubernetes
-from policies.selectors.engine import DeviceSelectors
 
 _UNCOUNTED: Final = ("NEU506", "NEU530")
 """Findings about a claim that may be for more devices than were read: its mode is not known, a list is too long."""

@@ -17,10 +17,10 @@ from kubecel.values import kind_of
 from policies.judging import matching
 from policies.judging.conditions import Failure, Memo, Variables, all_hold, shared_value
 from policies.judging.rules import AnyPodRule, Binding, Check, Exemption, ValidatingRule
+from policies.judging.selectors import DeviceSelectors
 from policies.judging.subjects import Api, RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict, Violation, strongest
 from policies.schema.base import MatchResources, in_force
-from policies.selectors.engine import DeviceSelectors
 
 OUT_OF_TIME: Final = "not evaluated: the policies before it used all the time of one request"
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from checks.claims.device_index import CompiledSelector, DeviceIndex, SelectorError, SelectorTimeError
+from checks.claims.selectors import ExpressionMemory
 from conversion.claims import selectors
 from conversion.claims.containers import are_devices_of
 from neuron import names, quantities
@@ -15,7 +16,7 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.hardware import capacities
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors, ExpressionMemory
+from policies.judging.selectors import DeviceSelectors
 
 _MOST: Final = 8
 """Selectors of one request that are evaluated."""

@@ -13,7 +13,7 @@ from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping, namespace_named, namespace_value, sequence, text
 from policies.judging.device_counts import of_claim, of_pod, of_workload
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 
 _CONDITION: Final = record(
     "namespaceObject.status.conditions[]",

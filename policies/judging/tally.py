@@ -20,7 +20,7 @@ from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
 from neuron.api.configs import covers
 from neuron.api.fields import mapping
 from policies.judging.knowledge import DeviceKnowledge, figures, of_catalogue
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 
 MOST: Final = 1_000_000
 """Counts are cut to this number: no cluster has as many devices, and sums stay small numbers."""

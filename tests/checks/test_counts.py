@@ -9,7 +9,7 @@ from checks.claims.device_index import DeviceIndex
 from checks.claims.judging import ClaimContext
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import InstanceType, Topology
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from tests.support.validation import (
     CATALOGUE,
     INF2,

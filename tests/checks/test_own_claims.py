@@ -21,7 +21,7 @@ from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue, InstanceType
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 
 TYPES = [entry for entry in Catalogue() if entry.devices is not None]
 

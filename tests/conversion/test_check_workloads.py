@@ -14,7 +14,7 @@ from conversion.objects.kinds import KINDS as KINDS_WITH_PODS
 from conversion.objects.pod_places import PodPlace
 from neuron import names
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import claim_context
+from policies.judging.selectors import claim_context
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import (

@@ -15,7 +15,7 @@ from checks.claims.judging import validate
 from neuron.api.claim_reader import read_claim
 from neuron.api.configs import decode_object, decode_text
 from neuron.findings import BOUNDS, Finding
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from tests.support.timing import assert_below
 from tests.support.validation import (
     TRN1,

@@ -21,7 +21,7 @@ from neuron.findings import Finding
 from neuron.hardware import windows
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from tests.support.clusters import FakeCluster
 from tests.support.trainium import trainium
 from webhook.reviews.validate import Validator

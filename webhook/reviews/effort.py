@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
 from checks.claims.judging import ClaimContext, ReadSpec
-from checks.claims.selectors import JudgedSelectors
+from checks.claims.selectors import ExpressionMemory, Judged
 from conversion.claims.work import WorkAllowance
 
 _PER_SELECTOR: Final = 0.0004
@@ -70,7 +70,7 @@ def on_the_loop() -> WorkAllowance:
     return WorkAllowance(ON_THE_LOOP)
 
 
-def of_selectors(expressions: Iterable[str], memory: JudgedSelectors | None) -> float:
+def of_selectors(expressions: Iterable[str], memory: ExpressionMemory[Judged] | None) -> float:
     """Seconds to compile and evaluate selectors; those in `memory` take none."""
     seconds = 0.0
     for expression in dict.fromkeys(expressions):

@@ -11,7 +11,7 @@ from conversion.ports import FoundTemplate, TemplateStore
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import claim_context
+from policies.judging.selectors import claim_context
 from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.slices import working_time

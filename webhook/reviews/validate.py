@@ -30,7 +30,7 @@ from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Severity, for_answer, short
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import ClaimPolicies, claim_context
+from policies.judging.selectors import ClaimPolicies, claim_context
 from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
 from webhook.reviews.claim_reading import KINDS as CLAIM_KINDS

@@ -13,7 +13,7 @@ from conversion.claims.mapped_templates import MappedTemplate, Need, difference
 from neuron.api.claim_reader import read_claim
 from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 
 CATALOGUE = Catalogue()
 CLASS = "neuron.aws.com"

@@ -29,7 +29,7 @@ class Host:
         async def claims() -> Mapping[str, PreparedClaim]:
             return self.claims
 
-        return ContainerLooks(claims, self.api.claim, self.usage, self.processes(), self.proc.root / "proc")
+        return ContainerLooks(claims, self.api.claim, self.usage, self.processes())
 
     def processes(self) -> Processes:
         own = self.proc.root / "own-mounts"

@@ -22,7 +22,7 @@ from neuron.hardware.device_shapes import (
     catalogue_shapes,
     qualified,
 )
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from tests.support.validation import CATALOGUE, INDEX, TRN1, TRN2, on, published, shapes_of
 
 CATALOGUED = [entry.name for entry in CATALOGUE if entry.devices]

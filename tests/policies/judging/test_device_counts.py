@@ -13,8 +13,8 @@ from neuron.hardware.device_shapes import catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.device_counts import of_claim, of_pod, read_record
 from policies.judging.knowledge import DeviceKnowledge, WholeNodes
+from policies.judging.selectors import DeviceSelectors
 from policies.judging.tally import MOST, lncs_of
-from policies.selectors.engine import DeviceSelectors
 from tests.support.timing import assert_below
 
 V1 = "resource.k8s.io/v1"

@@ -217,7 +217,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_importing_the_engine_loads_no_parser() -> None:
-    assert loaded_after("import kubecel.compile, kubecel.devices, policies.selectors.analysis") == set()
+    assert loaded_after("import kubecel.compile, kubecel.devices, checks.claims.analysis") == set()
 
 
 def test_compiling_loads_the_grammar_but_never_the_interpreter_of_cel_python() -> None:

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from checks.claims.selectors import Judged, judge
+from checks.claims.selectors import ExpressionMemory, Judged, judge
 from neuron.api.claim_specs import Selector
-from policies.selectors.engine import DeviceSelectors, ExpressionMemory
+from policies.judging.selectors import DeviceSelectors
 from tests.support.validation import INDEX
 from webhook.reviews.effort import Costs, of_selectors, of_unread
 from webhook.reviews.turns import DecisionQueue

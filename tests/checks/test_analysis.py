@@ -2,10 +2,10 @@
 
 import pytest
 
+from checks.claims import analysis
+from checks.claims.analysis import DeviceField, SelectorSubject, SubjectUse, analyse
 from kubecel.compile import parse
 from neuron.hardware.device_shapes import Version
-from policies.selectors import analysis
-from policies.selectors.analysis import DeviceField, SelectorSubject, SubjectUse, analyse
 
 D = 'device.attributes["neuron.aws.com"]'
 TYPE = SelectorSubject(DeviceField.ATTRIBUTES, "neuron.aws.com", "resourceType")

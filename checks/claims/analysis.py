@@ -68,6 +68,15 @@ class AttributeRead:
     tests: bool
     guarded: bool
 
+    @property
+    def attribute(self) -> str:
+        """Its qualified name."""
+        return self.subject.qualified
+
+    @property
+    def is_capacity(self) -> bool:
+        return self.subject.field is DeviceField.CAPACITY
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubjectUse:
@@ -85,6 +94,11 @@ class SubjectUse:
     operator: str
     operands: tuple[object, ...] | None
     offset: int
+
+    @property
+    def attribute(self) -> str:
+        """The qualified name of the subject."""
+        return self.subject.qualified
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,20 +1,18 @@
-"""Implements the selector protocols of `checks.claims.device_index` with the CEL engine; makes contexts with it."""
+"""Compiles and evaluates device selectors with the CEL engine, as `checks.claims` wants it; makes contexts with it."""
 
 import dataclasses
 import functools
 import math
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from msgspec import structs
 
+from checks.claims.analysis import DeviceField, analyse, drivers
 from checks.claims.device_index import (
-    AttributeUse,
     CompiledSelector,
     DeviceIndex,
-    Lookup,
     SelectorError,
     SelectorRuntimeError,
     SelectorSyntaxError,
@@ -24,6 +22,7 @@ from checks.claims.device_index import (
     SelectorUnsupportedError,
 )
 from checks.claims.judging import ClaimContext
+from checks.claims.selectors import ExpressionMemory
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from kubecel.budget import SELECTOR_LIMITS, Budget, Clock, Deadline
@@ -45,8 +44,6 @@ from kubecel.syntax import nodes as syntax
 from neuron.findings import did_you_mean, short
 from neuron.hardware.device_shapes import Value, Version, catalogue_shapes
 from neuron.hardware.instances import Catalogue
-from policies.selectors.analysis import DeviceField, analyse, drivers
-from runtime.remembered import Remembered
 
 _ON_ALL_DEVICES: Final = dataclasses.replace(SELECTOR_LIMITS, steps=10 * SELECTOR_LIMITS.call)
 """For one selector on all devices together. The limit for one device is that of Kubernetes."""
@@ -96,33 +93,6 @@ class DeviceSelectors:
         return _DeviceSelector(found, self._clock, self._deadline)
 
 
-_Found = TypeVar("_Found")
-
-
-class ExpressionMemory(Generic[_Found]):
-    """What is known of expressions, bounded in bytes. The event loop and the lane share it, so it has a lock.
-
-    With `Judged`, it is a `checks.claims.selectors.JudgedSelectors` for one index of devices.
-    """
-
-    def __init__(self, most: int = 12 * 1024 * 1024, bytes_per_character: int = 140) -> None:
-        """The longest expression fits into `most` bytes.
-
-        `bytes_per_character`: 140 for a compiled expression, measured on the worst case: only short literals.
-        """
-        self._known: Remembered[str, _Found] = Remembered(most)
-        self._bytes_per_character = bytes_per_character
-        self._lock = threading.Lock()
-
-    def get(self, expression: str) -> _Found | None:
-        with self._lock:
-            return self._known.get(expression)
-
-    def put(self, expression: str, found: _Found) -> None:
-        with self._lock:
-            self._known.put(expression, found, self._bytes_per_character * len(expression))
-
-
 _compiled: Final = ExpressionMemory["_Analysed | SelectorError"]()
 
 
@@ -168,16 +138,8 @@ class _Analysed:
         self.attributes = frozenset(each.subject.qualified for each in read) if _is_static(program.syntax) else None
         amounts = [each for each in analysis.lookups if each.subject.field is DeviceField.CAPACITY]
         self.capacities = frozenset(each.subject.qualified for each in amounts)
-        self.lookups = tuple(
-            Lookup(each.subject.qualified, each.guarded, each.subject.field is DeviceField.CAPACITY)
-            for each in analysis.lookups
-            if each.subject.name and not each.tests
-        )
-        self.uses = tuple(
-            AttributeUse(each.subject.qualified, each.operator, each.operands)
-            for each in analysis.uses
-            if each.subject.field is DeviceField.ATTRIBUTES
-        )
+        self.lookups = tuple([each for each in analysis.lookups if each.subject.name and not each.tests])
+        self.uses = tuple([each for each in analysis.uses if each.subject.field is DeviceField.ATTRIBUTES])
         self.drivers = tuple(drivers(analysis))
         self.reads_sharing = _reads_sharing(program.syntax)
 

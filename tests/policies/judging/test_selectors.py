@@ -5,8 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from checks.claims.device_index import (
-    AttributeUse,
-    Lookup,
     SelectorError,
     SelectorRuntimeError,
     SelectorSyntaxError,
@@ -16,7 +14,7 @@ from checks.claims.device_index import (
     SelectorUnsupportedError,
 )
 from neuron.hardware.device_shapes import Version
-from policies.selectors.engine import DeviceSelectors
+from policies.judging.selectors import DeviceSelectors
 from tests.support.clocks import Clock
 from tests.support.validation import TRN2, attribute, on
 
@@ -38,8 +36,8 @@ def ticking(step: float) -> Callable[[], float]:
 class TestReading:
     def test_lookups_and_uses(self) -> None:
         selector = DeviceSelectors().compile(f"{on(TRN2)} && device.driver == 'neuron.aws.com'")
-        assert selector.lookups == (Lookup(TYPE, guarded=False),)
-        assert AttributeUse(TYPE, "==", (TRN2,)) in selector.uses
+        assert [(each.attribute, each.guarded) for each in selector.lookups] == [(TYPE, False)]
+        assert (TYPE, "==", (TRN2,)) in [(each.attribute, each.operator, each.operands) for each in selector.uses]
         assert selector.drivers == ("neuron.aws.com",)
         assert selector.attributes == {TYPE}
 
@@ -50,7 +48,8 @@ class TestReading:
 
     def test_constants_of_versions_are_versions(self) -> None:
         selector = DeviceSelectors().compile(f"{attribute('draDriverVersion')} == semver('1.2.3')")
-        assert AttributeUse(DRIVER_VERSION, "==", (Version("1.2.3"),)) in selector.uses
+        uses = [(each.attribute, each.operator, each.operands) for each in selector.uses]
+        assert (DRIVER_VERSION, "==", (Version("1.2.3"),)) in uses
 
     @pytest.mark.parametrize(
         "expression",

@@ -1,1 +1,0 @@
-"""Device selectors: what they read, and which devices they admit."""
