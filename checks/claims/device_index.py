@@ -11,11 +11,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from checks.claims.analysis import AttributeRead, SubjectUse
 from neuron import names
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Scalar, Value, each_value
+
+if TYPE_CHECKING:
+    # Types only: the driver's image has no CEL.
+    from checks.claims.analysis import AttributeRead, SubjectUse
 
 Attributes = Mapping[str, Value | None]
 """Attributes by qualified name. None is an unknown value: each operation on it fails."""
@@ -68,11 +71,11 @@ class CompiledSelector(Protocol):
         """The expression."""
 
     @property
-    def lookups(self) -> Sequence[AttributeRead]:
+    def lookups(self) -> "Sequence[AttributeRead]":
         """All places that read an attribute or a capacity and do not only test for it, in order."""
 
     @property
-    def uses(self) -> Sequence[SubjectUse]:
+    def uses(self) -> "Sequence[SubjectUse]":
         """All operations on attributes, in order."""
 
     @property

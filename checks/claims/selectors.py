@@ -7,9 +7,8 @@ import dataclasses
 import difflib
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from checks.claims.analysis import SubjectUse
 from checks.claims.device_index import (
     CompiledSelector,
     DeviceIndex,
@@ -28,6 +27,9 @@ from neuron.hardware import capacities
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, NEURON_DRIVER_VERSION, Version, qualified
 from neuron.hardware.instances import Catalogue
 from runtime.remembered import Remembered
+
+if TYPE_CHECKING:
+    from checks.claims.analysis import SubjectUse
 
 _TYPE_WORDS: Final = {int: "an integer", str: "a string", bool: "a boolean", Version: "a version"}
 _VERSION_FUNCTIONS: Final = frozenset({"semver", "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch"})
@@ -220,7 +222,7 @@ def _check_capacity(capacity: str, path: str, index: DeviceIndex) -> list[Findin
     return [warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)]
 
 
-def _check_use(use: SubjectUse, path: str, index: DeviceIndex) -> list[Finding]:
+def _check_use(use: "SubjectUse", path: str, index: DeviceIndex) -> list[Finding]:
     kind = _kind_of(use.attribute, index)
     label = attribute_label(use.attribute)
     if use.operator in _VERSION_FUNCTIONS and use.attribute == qualified(NEURON_DRIVER_VERSION) and kind is str:
@@ -256,7 +258,7 @@ def _unknown(attribute: str, path: str, meant: str) -> Finding:
     return warning("NEU606", path, message, "Without a guard it fails on every device that lacks it.", label)
 
 
-def _check_types(use: SubjectUse, path: str, kind: type) -> list[Finding]:
+def _check_types(use: "SubjectUse", path: str, kind: type) -> list[Finding]:
     wrong = [value for value in use.operands or () if _type_of(value) not in (kind, None)]
     if not wrong:
         return []
