@@ -183,7 +183,10 @@ def few(items: Sequence[str], most: int) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question with the closest known word, or an empty text: ` Did you mean 'trn2.48xlarge'?`."""
-    close = closest_word(word, known)
+    return _question(closest_word(word, known))
+
+
+def _question(close: str) -> str:
     return f" Did you mean '{short(close)}'?" if close else ""
 
 
@@ -206,7 +209,7 @@ class Suggestions:
 
     def did_you_mean(self, word: str, known: Collection[str]) -> str:
         """As the function, or an empty text if too many words were compared."""
-        return did_you_mean(word, [close] if (close := self.closest_word(word, known)) else ())
+        return _question(self.closest_word(word, known))
 
 
 def closest_word(word: str, known: Iterable[str]) -> str:

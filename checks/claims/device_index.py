@@ -17,7 +17,7 @@ from neuron import names
 from neuron.hardware.device_shapes import ATTRIBUTE_TYPES, DEVICE_ID, DeviceShape, Scalar, Value, each_value
 
 if TYPE_CHECKING:
-    # Types only: the driver's image has no CEL.
+    # Types only: a program without the extra that has CEL loads this module before it says that the extra is missing.
     from checks.claims.analysis import AttributeRead, SubjectUse
 
 Attributes = Mapping[str, Value | None]

@@ -148,9 +148,9 @@ def _is_short_run(leaves: Sequence[Leaf], index: DeviceIndex, entry: InstanceTyp
     sets = []
     for request in requests[:2]:
         # What the API server allows. More of them, which it refuses, take exponential time.
-        leaves = request[: names.MAX_FIRST_AVAILABLE]
-        ids = [index.ids(leaf.mask, entry.name) for leaf in leaves]
-        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, leaves, strict=True)):
+        tried = request[: names.MAX_FIRST_AVAILABLE]
+        ids = [index.ids(leaf.mask, entry.name) for leaf in tried]
+        if any(len(each) != leaf.devices.count for each, leaf in zip(ids, tried, strict=True)):
             return False
         sets.append(tuple(ids))
     if len(sets) < 2 or any(leaf.devices.count > 1 for request in requests[2:] for leaf in request):

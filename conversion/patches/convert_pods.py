@@ -261,10 +261,12 @@ def _claim(choice: _Choice) -> _ClaimOfPod | Decision:
     claim = make(types_of_nodes, config)
     if isinstance(claim, Refusal):
         unknown = lnc_variables.unknown(demand, settings)
-        sizes = {size for entry in found.types for size in entry.logical_neuron_cores} if unknown is not None else ()
-        others = (make(found.types, structs.replace(config, lnc=size)) for size in sorted(sizes))
-        may_run = any(not isinstance(each, Refusal) for each in others)
-        return _refused(claim, found, steering, unknown if may_run else None)
+        if unknown is not None:
+            sizes = sorted({size for entry in found.types for size in entry.logical_neuron_cores})
+            made = (make(found.types, structs.replace(config, lnc=size)) for size in sizes)
+            if all(isinstance(each, Refusal) for each in made):
+                unknown = None
+        return _refused(claim, found, steering, unknown)
     # A template of an operator does not serve the interfaces: the demand for which it is mapped does not name them.
     templates_of_policy = () if efa.moved else steering.templates
     mapped = next((each for each in templates_of_policy if each.is_for(asks, config, claim)), None)

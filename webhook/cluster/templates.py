@@ -280,8 +280,8 @@ class KubeTemplates:
                     if not mark or not await self._keep(namespace, template, deadline):
                         await self._post(namespace, template, deadline)
                 except ApiServerError as error:
-                    pause = max(pauses.failed(), error.retry_after if isinstance(error, StatusError) else 0.0)
-                    if not _worth_a_retry(error) or self._clock() + pause >= deadline:
+                    pause = max(pauses.failed(), error.retry_after)
+                    if not error.passing or self._clock() + pause >= deadline:
                         if isinstance(error, UnreachableError) and punctuality.late:
                             raise template_errors.late(namespace, template, _CREATED) from error
                         raise template_errors.unavailable(error, namespace, template, _CREATED) from error
@@ -304,7 +304,7 @@ class KubeTemplates:
         except StatusError as error:
             if error.code == NOT_FOUND:
                 return False
-            if _worth_a_retry(error):
+            if error.passing:
                 raise
             raise template_errors.unavailable(error, namespace, template, _KEPT) from error
         found = _stored(kept)
@@ -374,10 +374,6 @@ class KubeTemplates:
         if left <= 0:
             raise UnreachableError(f"no time left of {self._budget:g} s")
         return left
-
-
-def _worth_a_retry(error: ApiServerError) -> bool:
-    return error.passing if isinstance(error, StatusError) else True
 
 
 def _loaded(body: bytes) -> dict[str, object]:

@@ -10,6 +10,7 @@ import click
 
 from runtime import console
 from runtime.startup import COULD_NOT_START, StartupError, not_installed, uncollected
+from webhook.reviews import worker_threads
 from webhook.server import settings
 
 _EXTRA: Final = "webhook"
@@ -62,11 +63,10 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def run(main: Coroutine[object, object, None], chosen: settings.WebhookSettings) -> None:
     """Run a server with its log format and uvloop."""
-    # Imported here so that `--help` is fast, and needs no packages of the extra.
+    # Imported here so that `--help` is fast.
     import uvloop
 
     from runtime import logs
-    from webhook.reviews import worker_threads
 
     logs.configure(logs.resolve(chosen.log_format), chosen.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
