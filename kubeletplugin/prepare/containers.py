@@ -91,13 +91,18 @@ def visible_cores(numbers: Sequence[int]) -> str:
 
 
 def read_visible_cores(value: str) -> tuple[int, ...]:
-    """The cores of a value that `visible_cores` wrote; none if it is something else."""
+    """The cores of a value that `visible_cores` wrote; none if it is something else.
+
+    It is ascending. Containers choose their variables: "0-9999" many times is more than the driver has memory for.
+    """
     found: list[int] = []
     for part in value.split(","):
         match = _CORES.fullmatch(part)
         if match is None:
             return ()
         first = int(match[1])
+        if found and first <= found[-1]:
+            return ()
         found += range(first, int(match[2] or first) + 1)
     return tuple(found)
 
