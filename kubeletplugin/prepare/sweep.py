@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kubeletplugin.changes import Clock
