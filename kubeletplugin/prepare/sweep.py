@@ -136,7 +136,7 @@ class Sweeper:
             if body is not None and (found := self._allocated_here(body)) is not None
         }
         allocated = [found for found, _ in objects.values()]
-        running = _running(used, self._driver.pool, view, {claim: found.uid for claim, (found, _) in objects.items()})
+        running = _running(used, self._driver.pool, view, {claim: found for claim, (found, _) in objects.items()})
         by_status = {found.uid: variables_in_status(found, body) for found, body in objects.values()}
         told = Told(by_status=by_status)
         try:
@@ -206,19 +206,22 @@ class Sweeper:
 
 
 def _running(
-    used: Iterable[UsedDevice], pool: str, view: NodeView, uids: Mapping[tuple[str, str], str]
+    used: Iterable[UsedDevice], pool: str, view: NodeView, objects: Mapping[tuple[str, str], AllocatedClaim]
 ) -> tuple[PreparedClaim, ...]:
     """The claims that pods use, as they were prepared. Their variables are not known.
 
     Args:
-        uids: of the claims' objects; the CDI ids of another driver that prepared a claim do not tell it.
+        objects: the CDI ids of another driver that prepared a claim tell neither its UID nor its requests.
     """
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
-        uid = each.uid or uids.get((each.namespace, each.claim), "")
+        known = objects.get((each.namespace, each.claim))
+        uid = each.uid or (known.uid if known is not None else "")
         if uid and each.pool == pool:
-            device = undecided_device(each.request, each.device, pool, each.share_id, view)
+            requests = (one.parent_request for one in (known.devices if known else ()) if one.device == each.device)
+            request = each.request or next(requests, "")
+            device = undecided_device(request, each.device, pool, each.share_id, view)
             found[uid].setdefault(f"{each.request}/{each.device}", device)
             names_of[uid] = each
     return tuple(

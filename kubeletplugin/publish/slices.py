@@ -266,9 +266,9 @@ def _common_attributes(
         strings[f"networkNodeLayer{layer}"] = facts.network_nodes.get(layer)
     if instance.ultraserver_nodes:
         strings["capacityBlockId"] = facts.capacity_block
-    # The API server denies a slice with longer strings.
+    # The API server denies a slice with longer strings; it counts bytes.
     attributes: JsonObject = {
-        name: {"string": value} for name, value in strings.items() if value and len(value) <= MAX_STRING
+        name: {"string": value} for name, value in strings.items() if value and len(value.encode()) <= MAX_STRING
     }
     if instance.configures_logical_neuron_core and hardware.logical_nc in instance.logical_neuron_cores:
         attributes[names.ATTRIBUTE_DEFAULT_LNC] = {"int": hardware.logical_nc}

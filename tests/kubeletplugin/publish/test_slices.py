@@ -133,6 +133,14 @@ def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: I
         assert len(published) <= 32, sorted(published)
 
 
+def test_a_version_with_more_bytes_than_the_api_server_takes_is_left_out(tmp_path: Path) -> None:
+    """Bytes that are no text are three each: nothing of the node would be published."""
+    node = Node(tmp_path, "trn2.3xlarge")
+    (node.sysfs / "module/neuron/version").write_bytes(b"\xff" * 22)
+    [content] = contents(FACTS, node.discover(), CATALOGUE.get("trn2.3xlarge"))
+    assert "neuronDriverVersion" not in content["devices"][0]["attributes"]
+
+
 def test_unknown_attributes_are_left_out(tmp_path: Path) -> None:
     facts = NodeFacts(NODE, "node-uid", None, {1: "x" * 65}, None)
     [content] = publish(tmp_path, "trn2.3xlarge", facts)
