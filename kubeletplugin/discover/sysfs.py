@@ -42,8 +42,8 @@ _POWER_MANAGEMENT: Final = "power"
 _MAX_DEPTH: Final = 5
 _MAX_LENGTH: Final = 4096
 MOST_CORES: Final = 128
-"""Of a device: a request policy has at most 10 values: 0, the powers of two up to this number, and one that is none. What
-is above, such as 4294967295 for an error, is no number of cores."""
+"""Of a device: a request policy has at most 10 values: 0, the powers of two up to this number, and one that is none.
+What is above, such as 4294967295 for an error, is no number of cores."""
 _WORD: Final = re.compile(r"[!-~]{1,64}", re.ASCII)
 """Serial numbers and ids of UltraServer sets, which go into variables of containers and into API objects."""
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
