@@ -59,10 +59,26 @@ def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("s")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The event loop of tests that are coroutines. Both programs use asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """A Chromium (`tests.support.browser.Browser`); skips where none is installed."""
+    from tests.support.browser import browsing
+
+    async with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+async def tab(browser: Any) -> AsyncIterator[Any]:
+    """A tab of it, with an empty profile (`tests.support.browser.Page`)."""
+    async with browser.tab() as tab:
+        yield tab
 
 
 @pytest.fixture

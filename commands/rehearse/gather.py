@@ -289,7 +289,8 @@ class Gathering:
             [[[each.get(name) for name in _FIELDS] for each in mappings(spec.get(part))] for part in _CONTAINERS],
             [spec.get(each) for each in (*_SELECTION, "schedulerName", "resourceClaims")],
         ]
-        key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS)
+        # As text: a result of orjson keeps a buffer of 4 KiB.
+        key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         if key not in self._kinds:
             root = Root(found, None, text(metadata.get("uid")), running=True)
             holders = self._holders.get(_name(metadata), ())
@@ -382,7 +383,8 @@ class Gathering:
         wanted = dict(+scheduled(spec))
         # Cores are counted as the devices that they take after conversion.
         devices = group.before.devices or (group.after.devices if group.after is not None else 0)
-        key = (orjson.dumps([selection, amounts, wanted], default=str, option=orjson.OPT_SORT_KEYS), devices)
+        found = orjson.dumps([selection, amounts, wanted], default=str, option=orjson.OPT_SORT_KEYS)
+        key = found.decode(), devices
         if key not in self._forms:
             self._forms[key] = Form({"spec": selection}, wanted, None, amounts, devices)
         return self._forms[key]
