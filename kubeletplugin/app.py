@@ -16,9 +16,8 @@ from prometheus_client import Gauge
 from kubeletplugin import api_store
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
-from kubeletplugin.device_info import DeviceInfo
+from kubeletplugin.device_info import DeviceInfo, UseReader
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
 from kubeletplugin.discover.own_node import Labeller, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
