@@ -75,11 +75,11 @@ class UseReader:
             directory = self._devices / f"neuron{index}"
             try:
                 identity = directory.stat().st_ino
-            except OSError:
+                if index not in self._known or self._known[index][0] != identity:
+                    self._known[index] = identity, *use_files(directory)
+            except OSError:  # it may also go while it is looked through
                 self._known.pop(index, None)
                 continue
-            if index not in self._known or self._known[index][0] != identity:
-                self._known[index] = identity, *use_files(directory)
             _, cores, power = self._known[index]
             found[index] = CoresUse({number: _core(paths) for number, paths in cores.items()}, _power(power))
         return found

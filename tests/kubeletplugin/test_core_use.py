@@ -114,3 +114,17 @@ def test_files_are_looked_for_once_and_again_when_the_kernel_driver_was_loaded_a
     emulate.write_use(node.sysfs, 0, range(2), memory=1)
     assert reader.read([0])[0].cores[0] == CoreUse(1, 0.0)
     assert use_files(directory)[1] == str(power(node))
+
+
+def test_a_device_that_goes_while_it_is_looked_through_has_gone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a reload of the kernel driver. The error ended the driver."""
+    look = os.scandir
+    directory = node.device_directory(0)
+
+    def scandir(path: str | Path) -> object:
+        if Path(path) == directory / "stats":
+            directory.rename(node.root / "away")
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert UseReader(node.sysfs).read([0]) == {}
