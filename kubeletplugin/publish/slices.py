@@ -153,6 +153,12 @@ def slice_name(node: str, number: int) -> str:
     return node + ending
 
 
+def is_slice_name(node: str, name: str) -> bool:
+    """Whether `slice_name` makes this name for a slice of the node."""
+    number = name[-3:]
+    return number.isdecimal() and name == slice_name(node, int(number))
+
+
 def desired_slices(
     facts: NodeFacts,
     found: NodeDevices,

@@ -337,13 +337,20 @@ def test_a_running_claim_that_cannot_be_restored_keeps_its_device(bench: Bench) 
         bench.prepare(3, *devices(1))
 
 
-def test_a_running_claim_of_another_driver_of_our_name_that_cannot_be_restored_keeps_its_device(bench: Bench) -> None:
-    """Its CDI ids tell no request, and its settings are none that this node has. The driver ended with every start."""
+OTHERS = {
+    "none of this node": config("UltraServerConfig", ultraserverMode=4),
+    "none of this driver": config("NeuronConfig", sharing="all"),
+}
+
+
+@pytest.mark.parametrize("settings", OTHERS.values(), ids=OTHERS)
+def test_a_running_claim_of_another_driver_of_our_name_that_cannot_be_restored_keeps_its_device(
+    bench: Bench, settings: JsonObject
+) -> None:
+    """Its CDI ids tell neither claim nor request. The driver ended with every start, or gave the device away."""
     held = PreparedClaim(uid(3), "ns", "claim-3", "", (PreparedDevice("", NODE, "neuron-device-3", (3,)),))
-    bench.list_pods()
     bench.kubelet.pods = [pod_resources("p-3", held, with_ids=False)]
-    mode = config("UltraServerConfig", ultraserverMode=4)
-    bench.api.add_claim(claim_object(3, *devices(3), config=[mode]))
+    bench.api.add_claim(claim_object(3, *devices(3), config=[settings]))
     bench.lose()
     assert bench.sweep() == [True]
     assert bench.claims[uid(3)].held == {3}

@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeletplugin.discover.devices import ShareSetting, device_index, shares_cores
 from kubeletplugin.discover.health import NodeFacts, instance_type, node_facts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, is_slice_name, slice_name
 from neuron.api.nodes import read_node
 from neuron.api.taints import Taint
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType, Topology
@@ -238,6 +238,8 @@ def test_slice_names_are_stable_sorted_and_short_enough() -> None:
     long, other = "n" * 253, "n" * 252 + "m"
     assert len(slice_name(long, 0)) == 253
     assert slice_name(long, 0) != slice_name(other, 0)
+    assert all(is_slice_name(node, slice_name(node, 12)) for node in (NODE, long))
+    assert not any(is_slice_name(NODE, name) for name in (slice_name(other, 0), slice_name(NODE, 0)[:-1], f"{NODE}-1"))
 
 
 @pytest.mark.parametrize(
