@@ -14,13 +14,13 @@ from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
+from commands.objects.manifests import DEFAULT_NAMESPACE, FileStore, Manifest, manifests, path_steps
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.yaml_items import Look
 from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
+from conversion.findings.obstacles import unread
 from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
@@ -188,7 +188,8 @@ class FileValidator:
         elif _is_taint_rule(manifest):
             own = [*self._check_rule_version(manifest), *check_taint_rule(manifest.data)]
         elif (manifest.group, manifest.kind) == ("", "Namespace"):
-            own = list(misspelt_keys(manifest.data.get("metadata"))) or None
+            keys = misspelt_keys(manifest.data.get("metadata"))
+            own = [*keys, *unread(manifest.group, manifest.kind, manifest.data)] or None
         else:
             own = None
         decided = ObjectDecision()
