@@ -204,7 +204,7 @@ def _from_files(
     lines: bool,
     name: str,
 ) -> _ReportPart:
-    from commands.objects.file_store import FileStore
+    from commands.objects.manifests import FileStore
     from commands.report.build import ReportBuilder
     from commands.report.file_inputs import read_files
 

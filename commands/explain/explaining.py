@@ -60,8 +60,7 @@ class Explainer:
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",
         )
-        # Of two objects with one name, the first counts.
-        self._previewer = Previewer(self._view, chosen, reversed(found))
+        self._previewer = Previewer(self._view, chosen)
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
         claims = items(live.snapshot.claims) if live else ()

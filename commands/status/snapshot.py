@@ -376,11 +376,12 @@ class _Templates:
     """Reads templates; those with one name have one spec, because the name is a hash of it."""
 
     def __init__(self) -> None:
-        self._specs: dict[bytes, object] = {}
+        self._specs: dict[str, object] = {}
 
     def read(self, item: Object) -> Object:
         spec = item.get("spec")
-        shared = self._specs.setdefault(orjson.dumps(spec), spec)
+        # As text: a result of orjson keeps a buffer of 4 KiB.
+        shared = self._specs.setdefault(orjson.dumps(spec).decode(), spec)
         return {"metadata": _named(item), "spec": shared}
 
 

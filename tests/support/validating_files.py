@@ -8,7 +8,7 @@ from cluster.store import Store
 from commands.objects.manifests import manifests
 from commands.objects.notices import ManifestSource
 from commands.present import Located
-from commands.validate.check_files import FileContext, FileValidator, FindingTally
+from commands.validate import FileContext, FileValidator, FindingTally
 
 
 @dataclasses.dataclass(frozen=True)

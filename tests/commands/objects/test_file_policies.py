@@ -9,7 +9,7 @@ from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
-from commands.validate.check_files import FileContext
+from commands.validate import FileContext
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment_of, named, text

@@ -17,7 +17,7 @@ from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_json, as_yaml
-from commands.validate.check_files import FileContext
+from commands.validate import FileContext
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources
 from tests.support.trainium import trainium

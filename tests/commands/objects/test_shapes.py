@@ -10,7 +10,7 @@ from commands.objects import shapes, yaml_items
 from commands.objects.manifests import manifests
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
-from commands.validate.check_files import FileContext
+from commands.validate import FileContext
 from conversion import decide
 from tests.support.converting import convert_sources, source
 from tests.support.trainium import trainium

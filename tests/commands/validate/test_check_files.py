@@ -3,9 +3,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import manifests_of
-from commands.validate.check_files import FileContext
+from commands.objects.manifests import FileStore, manifests_of
+from commands.validate import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
 from tests.conversion.test_convert_pods import decide as converted
 from tests.support.converting import source

@@ -14,8 +14,7 @@ from cluster.store import Store
 from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
+from commands.objects.manifests import DEFAULT_NAMESPACE, FileStore, Manifest, manifests, path_steps
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.yaml_items import Look
 from commands.present import Located
