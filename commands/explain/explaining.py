@@ -15,7 +15,7 @@ from commands.devices.snapshot import stored
 from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
-from commands.explain.placement import load_block, node_block, place
+from commands.explain.placement import judge, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest
 from commands.objects.documents import Document
 from commands.objects.manifest_files import means_something
@@ -274,17 +274,7 @@ def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in ENDED:
             used[node].update(scheduled(each.get("spec")))
-    verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
-    return tuple(sorted(verdicts, key=lambda each: each.node))
-
-
-def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], cluster: ClusterDevices) -> NodeVerdict:
-    name = node.name
-    instance_type = cluster.instance_type(node)
-    if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
-        return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, cluster)
-    return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
+    return judge(pod, cluster, lambda node: _missing(node, wanted, used[node.name]) or ())
 
 
 def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | None:

@@ -70,26 +70,6 @@ class PlayedNode:
         near: pods by the workload that the scheduler spreads.
     """
 
-    __slots__ = (
-        "_scores",
-        "after",
-        "forms",
-        "group",
-        "held",
-        "instance_type",
-        "limits",
-        "load",
-        "model",
-        "near",
-        "node",
-        "offers",
-        "open",
-        "plugin_used",
-        "side",
-        "spread",
-        "used",
-    )
-
     def __init__(
         self,
         node: Node,
@@ -130,8 +110,7 @@ class PlayedNode:
     def copy(self) -> "PlayedNode":
         """An independent copy."""
         new = object.__new__(PlayedNode)
-        for name in PlayedNode.__slots__:
-            setattr(new, name, getattr(self, name))
+        new.__dict__.update(self.__dict__)
         new.used, new.plugin_used = Counter(self.used), Counter(self.plugin_used)
         new.held, new.forms = self.held.copy(), dict(self.forms)
         new.spread, new.near = dict(self.spread), Counter(self.near)
