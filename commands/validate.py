@@ -20,6 +20,7 @@ from commands.objects.yaml_items import Look
 from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
+from conversion.findings.obstacles import unread
 from conversion.findings.pod_findings import OF_THE_RUN
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
@@ -187,7 +188,8 @@ class FileValidator:
         elif _is_taint_rule(manifest):
             own = [*self._check_rule_version(manifest), *check_taint_rule(manifest.data)]
         elif (manifest.group, manifest.kind) == ("", "Namespace"):
-            own = list(misspelt_keys(manifest.data.get("metadata"))) or None
+            keys = misspelt_keys(manifest.data.get("metadata"))
+            own = [*keys, *unread(manifest.group, manifest.kind, manifest.data)] or None
         else:
             own = None
         decided = ObjectDecision()

@@ -203,8 +203,8 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     """Remove sockets of the driver that no process serves, because the kubelet would call them; returns their paths."""
     ours = re.escape(names.DRIVER)
     candidates = [
-        *_matching(plugin_dir, re.compile(r"dra(-[A-Za-z0-9-]+)?\.sock|\.[0-9]+\.dra", re.ASCII)),
-        *_matching(registry_dir, re.compile(rf"{ours}(-[A-Za-z0-9-]+)?-reg\.sock|\.[0-9]+\.neu", re.ASCII)),
+        *_matching(plugin_dir, re.compile(r"\.?dra(-[A-Za-z0-9-]+)?(\.sock)?", re.ASCII)),
+        *_matching(registry_dir, re.compile(rf"\.?{ours}(-[A-Za-z0-9-]+)?-reg(\.sock)?", re.ASCII)),
     ]
     stale = tuple(path for path in candidates if not _is_served(path))
     for path in stale:
@@ -255,7 +255,8 @@ class UnixServer:
         """Serve. Raises SocketError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            first = self.path.with_name(f".{os.getpid()}.{self.path.name[:3]}")
+            # Of this instance, as the path is: its process's number may be that of another one, in another container.
+            first = self.path.with_name(f".{self.path.stem}")
             first.unlink(missing_ok=True)
             self._server = grpc.aio.server()
             self._server.add_generic_rpc_handlers(self._handlers)

@@ -20,7 +20,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.health import HealthSnapshot, taints
 from kubeletplugin.discover.own_node import NodeState
 from kubeletplugin.ports import WAITS
-from kubeletplugin.publish.slices import NodeDevices, slice_name
+from kubeletplugin.publish.slices import NodeDevices, is_slice_name
 from kubeletplugin.settings import DriverSettings, Guard
 from neuron import names
 from neuron.api.taints import Cordon, Taint
@@ -204,8 +204,7 @@ class OtherDriver(Changing):
         The Node owns the slices, so they stay when their driver is gone. If no driver serves a socket, they are
         removed; if they come back after that, another driver makes them.
         """
-        ours = {slice_name(node, number) for number in range(1000)}  # it writes three digits
-        foreign = frozenset(name for name in slices if name not in ours)
+        foreign = frozenset(name for name in slices if not is_slice_name(node, name))
         now = self._clock.monotonic()
         alive = bool(served.names) or now < self._left_until
         if foreign and not alive and now - self._removed_at < WAITS.other_stays:

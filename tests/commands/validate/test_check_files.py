@@ -135,8 +135,8 @@ class TestOtherKinds:
     def test_settings_of_a_namespace_count_if_they_are_text(self, value: Any) -> None:
         annotations = {"neuron.aws.com/convert": value}
         facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
-        said = [line.partition(" spec")[0] for line in found(facts, WORKFLOW)]
-        assert said == ([] if value == "off" else ["error NEU105"])
+        said = [line.split()[1] for line in found(facts, WORKFLOW)]
+        assert said == ([] if value == "off" else ["NEU905", "NEU105"])
 
     def test_a_cluster_scoped_kind_has_the_settings_of_no_namespace(self) -> None:
         annotations = {"neuron.aws.com/convert": "off"}
@@ -148,10 +148,15 @@ class TestOtherKinds:
         made: dict[str, Any] = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
         assert found(made | {"spec": {"weight": "5"}}) == [
             "warning NEU905 spec.weight: NodePool a cannot be read: Expected `int | null`, got `str`. Pods are decided"
-            " as if it were not there."
+            " without what cannot be read."
         ]
         assert found(made | {"spec": {"weight": 5}}) == []
         assert found(made | {"apiVersion": "example.com/v1", "spec": {"weight": "5"}}) == []
+
+    def test_a_namespace_of_a_wrong_form_is_said_beside_a_misspelt_key(self) -> None:
+        annotations = {"neuron.aws.com/convert": False, "neuron.aws.com/convertt": "off"}
+        facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "annotations": annotations}}
+        assert [line.split()[1] for line in found(facts)] == ["NEU222", "NEU905"]
 
     def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []
