@@ -5,6 +5,7 @@ recorded answer of a Kubernetes API server decides, never we.
 """
 
 import datetime as dt
+import functools
 import warnings
 from typing import Any
 
@@ -23,7 +24,12 @@ from kubecel_tests.evaluating import compiled, frozen_clock
 from kubecel_tests.test_kubernetes_answers import ANSWERS, DIFFERENCES, VARIABLES, agrees, answer
 
 FAILED = "failed"
-ENVIRONMENT = celpy.Environment()
+
+
+@functools.cache
+def environment() -> celpy.Environment:
+    """Its parser takes 0.2 s, which only the process that runs these tests spends."""
+    return celpy.Environment()
 
 
 def plain(value: Any) -> Any:
@@ -70,7 +76,7 @@ def ours_as_plain(value: Any) -> Any:
 def theirs(expression: str, variables: dict[str, Any]) -> Any:
     activation = {name: json_to_cel(value) for name, value in variables.items()}
     try:
-        program = ENVIRONMENT.program(ENVIRONMENT.compile(expression))
+        program = environment().program(environment().compile(expression))
         return plain(program.evaluate(activation))
     # cel-python lets through whatever Python raises underneath.
     except Exception:  # noqa: BLE001
