@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import manifests_of
+from commands.objects.manifests import FileStore, manifests_of
 from conversion.objects.kinds import KINDS
 from tests.commands import test_one_decision as one
 
