@@ -31,6 +31,7 @@ from runtime.console import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.admission_preview import Chosen
+    from commands.explain.explaining import Explainer
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
@@ -186,7 +187,14 @@ class _Run:
         from commands.explain.explaining import Explainer
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
-        return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
+        explainer = Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace)
+        return self._files(explainer)
+
+    def _files(self, explainer: "Explainer") -> "list[Explanation]":
+        found = list(explainer.files())
+        for line in explainer.unread:
+            say(line)
+        return found
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
         from commands.cluster.reader import ClusterReader
@@ -206,7 +214,7 @@ class _Run:
             except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, live, namespace)
-        found = list(explainer.files())
+        found = self._files(explainer)
         for each in stored:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
         return found

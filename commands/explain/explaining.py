@@ -22,6 +22,7 @@ from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
+from conversion.findings.obstacles import unread
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
@@ -36,7 +37,11 @@ _NO_LOADS: Final = "Not judged: CPU, memory and the number of pods of nodes, bec
 
 
 class Explainer:
-    """Explains pods of files, with or without a cluster, and pods of a cluster."""
+    """Explains pods of files, with or without a cluster, and pods of a cluster.
+
+    Attributes:
+        unread: lines about objects in the files on which decisions depend, and that have a wrong form; after `files`.
+    """
 
     def __init__(
         self, chosen: Chosen, files: Sequence[ManifestSource] = (), live: Live | None = None, namespace: str = ""
@@ -48,6 +53,7 @@ class Explainer:
             live: a cluster, or None.
             namespace: of objects in files that set none.
         """
+        self.unread: list[str] = []
         self._live = live
         self._files = files
         self._namespace = namespace
@@ -74,6 +80,8 @@ class Explainer:
         """The pods of the files, in their order."""
         for source, document, manifest in _all(self._files, self._namespace):
             place = f"{source.name}:{document.line_of(manifest.path)}"
+            for each in unread(manifest.group, manifest.kind, manifest.data):
+                self.unread.append(f"{place}: {each.path}: {each}")
             for preview in self._previewer.previews(manifest, place):
                 yield self._explanation(preview)
 
