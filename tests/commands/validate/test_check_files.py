@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 import pytest
 
 from commands.objects.manifests import FileStore, manifests_of
-from commands.validate import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
 from tests.conversion.test_convert_pods import decide as converted
 from tests.support.converting import source
@@ -35,8 +34,7 @@ def found(
 ) -> list[str]:
     """Findings as `severity code path: message`."""
     sources = [source("m.yaml", text(*objects))]
-    context = FileContext(trainium(**options), namespace=namespace)
-    report = validate_sources(sources, context, served=served, rules=rules)
+    report = validate_sources(sources, trainium(**options), namespace=namespace, served=served, rules=rules)
     return [
         f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
         for each in report.located
