@@ -31,7 +31,6 @@ from runtime.console import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.admission_preview import Chosen
-    from commands.explain.explaining import Explainer
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
@@ -138,6 +137,8 @@ def explain(
     run = _Run(options, given, policies, inputs.sources, facts)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
+    for line in run.unread:
+        say(line)
     if inputs.sources and not names and not found:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
     write_all(render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ)))
@@ -184,6 +185,7 @@ class _Run:
         self._sources = sources
         self._facts = facts
         self.missing = False
+        self.unread: list[str] = []
 
     def offline(self, namespace: str) -> "list[Explanation]":
         from commands.explain.admission_preview import Chosen
@@ -191,13 +193,9 @@ class _Run:
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         chosen = Chosen(self._options, default, self._policies)
-        return self._files(Explainer(chosen, self._sources, self._facts, None, namespace))
-
-    def _files(self, explainer: "Explainer") -> "list[Explanation]":
-        found = list(explainer.files())
-        for line in explainer.unread:
-            say(line)
-        return found
+        explainer = Explainer(chosen, self._sources, self._facts, None, namespace)
+        self.unread = explainer.unread
+        return list(explainer.files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
         from commands.cluster.reader import ClusterReader
@@ -217,7 +215,8 @@ class _Run:
             except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, self._facts, live, namespace)
-        found = self._files(explainer)
+        self.unread = explainer.unread
+        found = list(explainer.files())
         for each in stored:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
         return found

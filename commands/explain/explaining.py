@@ -20,7 +20,7 @@ from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_man
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
-from conversion.findings.obstacles import unread
+from conversion.findings.obstacles import READERS, unread
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
@@ -83,8 +83,9 @@ class Explainer:
             for document in source.documents:
                 for manifest in manifests(document, self._namespace):
                     place = f"{source.name}:{document.line_of(manifest.path)}"
-                    for each in unread(manifest.group, manifest.kind, manifest.data):
-                        self.unread.append(f"{place}: {each.path}: {each}")
+                    if (manifest.group, manifest.kind) in READERS:
+                        found = unread(manifest.group, manifest.kind, manifest.data)
+                        self.unread += [f"{place}: {each.path}: {each}" for each in found]
                     yield from map(self._explanation, self._previewer.previews(manifest, place))
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:
