@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,9 +108,11 @@ def convert(
             cwd = str(Path.cwd())
             directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
             path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
-            pieces = convert_output.as_diff(changes, path_of, counter.say)
+            diff = convert_output.as_diff(changes, path_of, counter.say)
+            first = next(diff, "")
+            pieces = itertools.chain((first,), diff)
             write_exact(map(_coloured, pieces) if console.has_colour(os.environ) else pieces)
-            if directory != os.path.realpath(cwd):
+            if first and directory != os.path.realpath(cwd):
                 counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
         case _ if post_renderer:
             # Helm would install what was printed before a refusal.
