@@ -142,6 +142,13 @@ class TestOtherKinds:
         shared = {**WORKFLOW, "kind": "ClusterWorkflowTemplate"}
         assert found(facts, shared, excluded_namespaces=frozenset({"default"})) == found(shared) != []
 
+    def test_a_pod_template_that_is_no_object_is_an_error(self) -> None:
+        made: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+        assert found(made | {"spec": {"template": [pod(container(neuron=1))]}}) == [
+            "error NEU114 spec.template: the object contains no readable pod template: Expected `object`, got `array`."
+        ]
+        assert found(made | {"spec": {"template": [pod(container())]}}) == []
+
     def test_a_pool_of_a_wrong_form_is_said(self) -> None:
         made: dict[str, Any] = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
         assert found(made | {"spec": {"weight": "5"}}) == [
