@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -30,13 +31,16 @@ hypothesis.settings.load_profile("neuron-dra")
 # jsonschema imports this checker of IRIs if it is there; that takes three seconds, and no schema here has IRIs.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-# The driver syncs each file that it writes, which takes up to 0.2 s on a disk that is busy: temporary folders are in
-# memory, if there is enough of it.
+# The driver syncs each file that it writes, which takes up to 0.2 s on a disk that is busy, and an emulated node has
+# hundreds of folders, which take a journal 3 ms each: temporary folders are in memory, if there is enough of it, also
+# those that code and programs make for themselves.
 _MEMORY: Final = Path("/dev/shm")
 _ENOUGH: Final = 2 * 1024**3
 """Bytes; the tests need a tenth of it."""
 if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ENOUGH:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
+        os.environ.setdefault(variable, str(_MEMORY))
+    tempfile.tempdir = None  # pytest has asked before
 
 # Each client of an API server reads the machine's CAs, which takes 60 ms. No test trusts any of them.
 os.environ["SSL_CERT_FILE"] = os.devnull
@@ -59,10 +63,26 @@ def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("s")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The event loop of tests that are coroutines. Both programs use asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """A Chromium (`tests.support.browser.Browser`); skips where none is installed."""
+    from tests.support.browser import browsing
+
+    async with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+async def tab(browser: Any) -> AsyncIterator[Any]:
+    """A tab of it, with an empty profile (`tests.support.browser.Page`)."""
+    async with browser.tab() as tab:
+        yield tab
 
 
 @pytest.fixture

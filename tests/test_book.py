@@ -19,7 +19,7 @@ from commands.report.render import as_html
 from tests.commands.map.clusters import mixed
 from tests.commands.report.test_render import hostile, whole
 from tests.support.book import ROOT, build
-from tests.support.browser import Page, browsing
+from tests.support.browser import Browser, Page
 
 PAGES = sorted(each for each in (ROOT / "docs").rglob("*.md") if "_build" not in each.parts)
 
@@ -100,13 +100,9 @@ TOO_WIDE = """
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def tab() -> AsyncIterator[Page]:
-    async with browsing() as page:
+async def tab(browser: Browser) -> AsyncIterator[Page]:
+    """One for all pages."""
+    async with browser.tab() as page:
         yield page
 
 

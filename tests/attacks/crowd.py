@@ -1,4 +1,9 @@
-"""Many clients of one attacker, in a process of their own: they must not slow down the client that is measured."""
+"""Many clients of one attacker, in a process of their own: they must not slow down the client that is measured.
+
+Each line of standard input begins an attack: its name, the number of clients, and of namespaces, or 0 for a fresh one
+in each review. `begun` is written when one review was answered; the next line ends the attack, and the number of
+answers by HTTP status is written.
+"""
 
 import asyncio
 import contextlib
@@ -120,16 +125,19 @@ async def _send(
             reader, writer = await asyncio.open_connection(
                 where.hostname, where.port, ssl=tls, server_hostname="localhost"
             )
-            while True:
-                mark = next(numbers)
-                namespace = f"tenant-{client % namespaces if namespaces else mark}"
-                body = json.dumps(review(**make(mark) | {"namespace": namespace})).encode()
-                head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                answer = await reader.readuntil(b"\r\n\r\n")
-                length = int(answer.lower().partition(b"content-length:")[2].split()[0])
-                await reader.readexactly(length)
-                replies[int(answer[9:12])] += 1
+            try:
+                while True:
+                    mark = next(numbers)
+                    namespace = f"tenant-{client % namespaces if namespaces else mark}"
+                    body = json.dumps(review(**make(mark) | {"namespace": namespace})).encode()
+                    head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                    answer = await reader.readuntil(b"\r\n\r\n")
+                    length = int(answer.lower().partition(b"content-length:")[2].split()[0])
+                    await reader.readexactly(length)
+                    replies[int(answer[9:12])] += 1
+            finally:
+                writer.transport.abort()
 
 
 async def _send_url(url: str, tls: ssl.SSLContext, replies: Counter[int]) -> None:
@@ -153,9 +161,7 @@ async def _send_url(url: str, tls: ssl.SSLContext, replies: Counter[int]) -> Non
                 writer.transport.abort()
 
 
-async def main(url: str, ca: str, attack: str, clients: int, namespaces: int) -> None:
-    tls = ssl.create_default_context(cafile=ca)
-    tls.check_hostname = False
+async def attacked(url: str, tls: ssl.SSLContext, attack: str, clients: int, namespaces: int) -> None:
     replies: Counter[int] = Counter()
     sent = (
         _send_url(url, tls, replies) if attack == ENDLESS_URLS else _send(url, tls, attack, each, namespaces, replies)
@@ -175,5 +181,13 @@ async def main(url: str, ca: str, attack: str, clients: int, namespaces: int) ->
     sys.stdout.flush()
 
 
+def main(url: str, ca: str) -> None:
+    tls = ssl.create_default_context(cafile=ca)
+    tls.check_hostname = False
+    while line := sys.stdin.readline():
+        attack, clients, namespaces = line.split()
+        asyncio.run(attacked(url, tls, attack, int(clients), int(namespaces)))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], *map(int, sys.argv[4:6])))
+    main(*sys.argv[1:])

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.attacks import crowd, victims
+from tests.attacks import victims
 from tests.attacks.arsenal import selecting
+from tests.attacks.crowd import ATTACKS, ENDLESS_URLS
 from tests.attacks.test_single_objects import POLICIES
 from tests.attacks.victims import Victim, claim_review, victim
 from tests.support.serving import ROOT, review
@@ -31,33 +32,38 @@ _MOST_TIMED = 40
 CASES = [
     ("selectors", 8, 0),
     ("selectors", 40, 4),
-    *((name, 40, 0) for name in crowd.ATTACKS),
-    (crowd.ENDLESS_URLS, 40, 0),
+    *((name, 40, 0) for name in ATTACKS),
+    (ENDLESS_URLS, 40, 0),
     # More clients take the processor from each other: they are for times, not for behaviour.
     *((("selectors", 120, 0), ("mixture", 120, 0)) if TIMED else ()),
 ]
 
 
-@contextlib.contextmanager
-def attacked(server: Victim, attack: str, clients: int, namespaces: int) -> Iterator[Counter[int]]:
-    """Attack for the length of the context; afterwards the counter has the attacker's HTTP statuses.
+class Crowd:
+    """The attacker: many clients in one process."""
 
-    The context begins when the server has answered the attacker for the first time.
-    """
-    replies: Counter[int] = Counter()
-    command = [sys.executable, "-m", "tests.attacks.crowd", server.url, str(server.ca), attack, str(clients)]
-    with subprocess.Popen(
-        [*command, str(namespaces)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def _say(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+    @contextlib.contextmanager
+    def attack(self, attack: str, clients: int, namespaces: int) -> Iterator[Counter[int]]:
+        """Attack for the length of the context; afterwards the counter has the attacker's HTTP statuses.
+
+        The context begins when the server has answered the attacker for the first time.
+        """
+        replies: Counter[int] = Counter()
+        assert self._say(f"{attack} {clients} {namespaces}") == "begun\n"
         try:
             yield replies
         finally:
-            process.stdin.write("\n")
-            process.stdin.flush()
-            replies.update({int(status): count for status, count in json.loads(process.stdout.readline()).items()})
+            replies.update({int(status): count for status, count in json.loads(self._say("")).items()})
 
 
 def first_claims(server: Victim) -> tuple[list[float], Counter[int]]:
@@ -85,11 +91,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def crowd(server: Victim) -> Iterator[Crowd]:
+    command = [sys.executable, "-m", "tests.attacks.crowd", server.url, str(server.ca)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Crowd(process)
+
+
 @pytest.mark.parametrize(("attack", "clients", "namespaces"), CASES)
 def test_a_first_claim_of_another_tenant_is_answered_during_an_attack(
-    server: Victim, attack: str, clients: int, namespaces: int
+    server: Victim, crowd: Crowd, attack: str, clients: int, namespaces: int
 ) -> None:
-    with attacked(server, attack, clients, namespaces) as replies:
+    with crowd.attack(attack, clients, namespaces) as replies:
         waits, statuses = first_claims(server)
     p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
     print(  # noqa: T201 - shown with -s, and where the test fails
@@ -103,14 +116,14 @@ def test_a_first_claim_of_another_tenant_is_answered_during_an_attack(
     if clients <= _MOST_TIMED:
         assert_below(p50, ASSERTED)
     assert replies
-    assert set(replies) <= ({431} if attack == crowd.ENDLESS_URLS else ANSWERS)
+    assert set(replies) <= ({431} if attack == ENDLESS_URLS else ANSWERS)
     assert server.peak_memory < victims.MEMORY_LIMIT
 
 
-def test_an_honest_claim_with_many_selectors_is_answered_after_retries(server: Victim) -> None:
+def test_an_honest_claim_with_many_selectors_is_answered_after_retries(server: Victim, crowd: Crowd) -> None:
     expressions = [f"device.attributes['neuron.aws.com'].cores == {time.monotonic_ns()}" for _ in range(24)]
     body = json.dumps(review(**claim_review(selecting(*expressions), namespace="neighbour"))).encode()
-    with attacked(server, "selectors", 8, 0):
+    with crowd.attack("selectors", 8, 0):
         statuses: list[int] = []
         while 200 not in statuses:  # The test's time-out ends what never succeeds.
             reply, _ = server.attack("/validate", body)

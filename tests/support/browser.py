@@ -37,27 +37,21 @@ def executable() -> str:
     return found
 
 
-class Page:
-    """A tab.
+class Browser:
+    """A browser: what is asked of it, and its tabs, by session of the protocol."""
 
-    Attributes:
-        problems: errors of scripts and of the content security policy, as the console shows them.
-    """
-
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, session: str) -> None:
-        self.problems: list[str] = []
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
-        self._session = session
+        self._tabs: dict[str, Page] = {}
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._loaded = asyncio.Event()
 
-    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    async def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
+        if session:
+            message["sessionId"] = session
         await self._socket.send_json(message)
         async with asyncio.timeout(_ANSWER_TIMEOUT):
             return await answer
@@ -71,24 +65,50 @@ class Page:
                     answer.set_exception(AssertionError(content["error"]["message"]))
                 else:
                     answer.set_result(content["result"])
-            else:
-                self._take(content["method"], content["params"])
+            elif tab := self._tabs.get(content.get("sessionId", "")):
+                tab.take(content["method"], content["params"])
 
-    def _take(self, method: str, parameters: dict[str, Any]) -> None:
+    @contextlib.asynccontextmanager
+    async def tab(self) -> AsyncIterator["Page"]:
+        """A tab with an empty profile of its own."""
+        context = (await self.call("Target.createBrowserContext"))["browserContextId"]
+        target = await self.call("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        session = attached["sessionId"]
+        page = self._tabs[session] = Page(self, session)
+        try:
+            for domain in ("Page", "Runtime", "Log"):
+                await page.call(f"{domain}.enable")
+            yield page
+        finally:
+            del self._tabs[session]
+            await self.call("Target.disposeBrowserContext", browserContextId=context)
+
+
+class Page:
+    """A tab.
+
+    Attributes:
+        problems: errors of scripts and of the content security policy, as the console shows them.
+    """
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self.problems: list[str] = []
+        self._browser = browser
+        self._session = session
+        self._loaded = asyncio.Event()
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return await self._browser.call(method, self._session, **parameters)
+
+    def take(self, method: str, parameters: dict[str, Any]) -> None:
+        """Note an event."""
         if method == "Page.loadEventFired":
             self._loaded.set()
         elif method == "Runtime.exceptionThrown":
             self.problems.append(str(parameters["exceptionDetails"]))
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.problems.append(parameters["entry"]["text"])
-
-    async def attach(self) -> None:
-        """Open a tab, and work in it."""
-        target = await self.call("Target.createTarget", url="about:blank")
-        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            await self.call(f"{domain}.enable")
 
     async def open(self, url: str) -> None:
         self._loaded.clear()
@@ -127,13 +147,13 @@ class Page:
 
     async def screenshot(self) -> bytes:
         """A PNG of the window."""
-        found = await self.call("Page.captureScreenshot", format="png")
+        found = await self.call("Page.captureScreenshot", format="png", optimizeForSpeed=True)
         return base64.b64decode(found["data"])
 
 
 @contextlib.asynccontextmanager
-async def browsing() -> AsyncIterator[Page]:
-    """A tab of a new browser with an empty profile."""
+async def browsing() -> AsyncIterator[Browser]:
+    """A new browser."""
     # Of its own: a browser that is killed leaves files, and the paths of its sockets have to be short.
     folder = tempfile.mkdtemp(prefix="browser-")
     process = await asyncio.create_subprocess_exec(
@@ -147,11 +167,10 @@ async def browsing() -> AsyncIterator[Page]:
     try:
         url = await _address(process)
         async with aiohttp.ClientSession() as client, client.ws_connect(url, max_msg_size=0) as socket:
-            page = Page(socket, "")
-            listening = asyncio.create_task(page.listen())
+            browser = Browser(socket)
+            listening = asyncio.create_task(browser.listen())
             try:
-                await page.attach()
-                yield page
+                yield browser
             finally:
                 listening.cancel()
                 with contextlib.suppress(asyncio.CancelledError):

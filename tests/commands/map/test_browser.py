@@ -15,15 +15,9 @@ from commands.devices.snapshot import ClusterSnapshot
 from commands.map.page import as_page
 from commands.map.serve import LiveMap, application
 from tests.commands.map.clusters import HOSTILE, many, mixed
-from tests.support.browser import Page, browsing
+from tests.support.browser import Page
 from tests.support.emulated import EmulatedCluster
 from tests.support.timing import assert_below
-
-
-@pytest.fixture
-async def tab() -> AsyncIterator[Page]:
-    async with browsing() as page:
-        yield page
 
 
 async def show(tab: Page, cluster: EmulatedCluster, path: Path) -> None:

@@ -1,20 +1,13 @@
 """The page of a rehearsal in a real browser: slider, buttons, keyboard, a phone, dark and light."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from commands.rehearse.rehearsing import RehearsalChoice
 from commands.rehearse.render import as_html
-from tests.support.browser import Page, browsing
+from tests.support.browser import Page
 from tests.support.rehearsing import node, pods, rehearsal
-
-
-@pytest.fixture
-async def tab() -> AsyncIterator[Page]:
-    async with browsing() as page:
-        yield page
 
 
 async def show(tab: Page, folder: Path) -> None:
