@@ -61,10 +61,11 @@ class Numbered:
         uses = servings[0].layout.uses
         positions = {use: position for position, use in enumerate(dict.fromkeys(filter(None, uses)))}
         self.places = tuple(map(positions.get, uses))
-        identities = {identity for use in positions for identity in use if identity != EXTRA}
-        ids = {EXTRA: EXTRA}
-        for rank, owner in enumerate(sorted({max(each, share_of(each)) for each in identities})):
-            ids |= {owner: rank, share_of(owner): share_of(rank)}
+        identities = {identity for use in positions for identity in use}
+        shares = [identity for identity in identities if identity < EXTRA]
+        owners = sorted({identity for identity in identities if identity >= 0}.union(map(share_of, shares)))
+        ids = {EXTRA: EXTRA} | {owner: rank for rank, owner in enumerate(owners)}
+        ids |= {identity: share_of(ids[share_of(identity)]) for identity in shares}
         numbered = tuple(tuple(map(ids.__getitem__, use)) for use in positions)
         # Types of one kind share what they are given.
         known: dict[int, tuple[Layout, tuple[ConnectedSet, ...], Arrangement]] = {}
