@@ -11,7 +11,6 @@ time shows the same text at once.
 import bisect
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -30,7 +29,7 @@ from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
-from conversion.findings.obstacles import resized, unread_pool
+from conversion.findings.obstacles import resized, unread
 from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
@@ -41,7 +40,6 @@ from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
 from neuron import names
-from neuron.api import node_pools
 from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
 from neuron.api.workloads import GroupClaim, group_of
@@ -59,7 +57,6 @@ _ONE_WAY: Final = (Outcome.CONVERTED, Outcome.RESTORED, Outcome.DENIED)
 _UNKNOWN: Final = "neuron-dra does not know this kind"
 _OF_NEW_PODS: Final = "NEU128"
 """A pod that exists has `spec.nodeName` from the scheduler, which has allocated its claims."""
-_NOT_TEXT: Final = re.compile(r"Expected `str( \| null)?`, got `(bool|int|float)`")
 
 _KEYED: Final = ("annotations", "labels")
 _KUBERNETES: Final = ("", "apps", "batch")
@@ -319,8 +316,7 @@ def decide(
     own: list[Finding] = []
     if (subject.group, subject.kind) in queues.COUNTING_KINDS:
         own += queues.declared(subject.group, subject.kind, subject.data, device_class)
-    if (subject.group, subject.kind) in node_pools.KINDS:
-        own += unread_pool(subject.kind, subject.data)
+    own += unread(subject.group, subject.kind, subject.data)
     own += _uncounted(subject, parts, inputs)
     own += _unread_settings(subject, parts)
     own += _unread_resources(subject, parts)
@@ -513,9 +509,7 @@ def _unreadable(place: PodPlace, kind: str, error: BaseException) -> Finding:
     """NEU114, as `/mutate` says it; the path is the place that the decoder reports."""
     path, message = pods.place(error)
     what = "Pod" if kind == "Pod" and not place.path else "pod template"
-    fix = "Compare it with the API reference of its kind."
-    if _NOT_TEXT.fullmatch(message):
-        fix = "It has to be text: write the value in quotes. YAML reads n, y, no, yes, on and off as booleans."
+    fix = pods.how_to_read(message, "Compare it with the API reference of its kind.")
     return Finding("NEU114", path, f"the object contains no readable {what}: {message}.", fix)
 
 
@@ -566,10 +560,17 @@ def _unread_settings(subject: DecisionSubject, parts: Iterable[Part]) -> list[Fi
 
 
 def _around(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
-    """NEU129 for resources around a pod template of Kubernetes' own kinds."""
+    """NEU129 for resources around a pod template of Kubernetes' own kinds; NEU114 for a template that is no object."""
     if subject.entry is not None and subject.group in _KUBERNETES:
         found = [each for part in parts for each in misplaced_around(subject.data, part.place.path)]
         yield from {each.path: each for each in found}.values()
+        for path, value in (each for pattern in subject.entry.templates for each in values_at(subject.data, pattern)):
+            if not isinstance(value, dict) and any(each in str(value) for each in names.LEGACY_RESOURCES):
+                place = PodPlace(path, {})
+                try:
+                    pods.view(value)
+                except pods.UnreadableError as error:
+                    yield located(place, _unreadable(place, subject.kind, error))
 
 
 def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:

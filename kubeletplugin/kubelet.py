@@ -26,7 +26,7 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
-from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, Served
+from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate
 from neuron import names
 from runtime import tracing
 from runtime.retries import Backoff
@@ -203,8 +203,8 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     """Remove sockets of the driver that no process serves, because the kubelet would call them; returns their paths."""
     ours = re.escape(names.DRIVER)
     candidates = [
-        *_matching(plugin_dir, re.compile(r"dra(-[A-Za-z0-9-]+)?\.sock|\.[0-9]+\.dra", re.ASCII)),
-        *_matching(registry_dir, re.compile(rf"{ours}(-[A-Za-z0-9-]+)?-reg\.sock|\.[0-9]+\.neu", re.ASCII)),
+        *_matching(plugin_dir, re.compile(r"\.?dra(-[A-Za-z0-9-]+)?(\.sock)?", re.ASCII)),
+        *_matching(registry_dir, re.compile(rf"\.?{ours}(-[A-Za-z0-9-]+)?-reg(\.sock)?", re.ASCII)),
     ]
     stale = tuple(path for path in candidates if not _is_served(path))
     for path in stale:
@@ -212,13 +212,10 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     return stale
 
 
-def other_sockets(registry_dir: Path, own: Path) -> Served:
+def other_sockets(registry_dir: Path, own: Path) -> tuple[str, ...]:
     """The registration sockets of our driver's name that other processes serve."""
     pattern = re.compile(rf"{re.escape(names.DRIVER)}(-[A-Za-z0-9-]+)?-reg\.sock", re.ASCII)
-    served = tuple(path.name for path in _matching(registry_dir, pattern) if path != own and _is_served(path))
-    fixed = socket_paths(registry_dir, registry_dir).registration.name
-    # An instance without a pod's UID may run beside another one of that kind only.
-    return Served(served, tuple(name for name in served if name == fixed))
+    return tuple(path.name for path in _matching(registry_dir, pattern) if path != own and _is_served(path))
 
 
 def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:
@@ -255,7 +252,8 @@ class UnixServer:
         """Serve. Raises SocketError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            first = self.path.with_name(f".{os.getpid()}.{self.path.name[:3]}")
+            # Of this instance, as the path is: its process's number may be that of another one, in another container.
+            first = self.path.with_name(f".{self.path.stem}")
             first.unlink(missing_ok=True)
             self._server = grpc.aio.server()
             self._server.add_generic_rpc_handlers(self._handlers)

@@ -1235,7 +1235,8 @@ CODES: Final = {
         "The pools of autoscalers are not known",
         "The webhook cannot list NodePools, EC2NodeClasses, MachineDeployments or Nodes, or cannot read one of them, "
         "and nothing that it knows can take the pod. It is converted; if only a dynamic pool can take it, it waits. In "
-        "files: one of these objects has a field of a wrong type.",
+        "files: one of these objects, a ResourceSlice, Namespace, ResourceQuota or LimitRange has a field of a wrong "
+        "type.",
         "it is not known whether an autoscaler makes the nodes of this pod: the list of nodepools.karpenter.sh is not "
         "complete yet. The pod is converted; if only a dynamic pool can take it, it stays Pending. Allow the webhook "
         "to list and watch the pools (docs/how-to/types.md), or correct what cannot be read, and create the pod again.",

@@ -15,6 +15,8 @@ DRIVER_PROGRAM: Final = "neuron-dra-kubelet-plugin"
 
 DEVICE_CLASS: Final = "neuron.aws.com"
 """The DeviceClass that the driver's chart installs."""
+CLASS_QUOTA: Final = ".deviceclass.resource.k8s.io/devices"
+"""Behind the name of a DeviceClass, in `spec.hard` of a ResourceQuota: how many devices claims may request."""
 
 EFA_DEVICE_CLASS: Final = "efa.networking.k8s.aws"
 """The DeviceClass of EFA interfaces that the chart of AWS's DRA network driver (DRANET) installs."""

@@ -78,7 +78,6 @@ NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _PREFIXES: Final = ("requests", "limits")
 _LEGACY: Final = {f"{prefix}.{resource}": resource for prefix in _PREFIXES for resource in names.LEGACY_RESOURCES}
-_CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS: Final = "requests."
 
 
@@ -110,7 +109,7 @@ def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
 def _amount(name: str, hard: Mapping[str, object]) -> int | None:
     # An extended resource counts the claims of a DeviceClass with this extendedResourceName, too.
     extended = name.startswith(_REQUESTS) and "/" in name
-    if name not in _LEGACY and not name.endswith(_CLASS_SUFFIX) and not extended:
+    if name not in _LEGACY and not name.endswith(names.CLASS_QUOTA) and not extended:
         return None
     try:
         return parse_count(hard[name])

@@ -11,6 +11,8 @@ import click
 
 from commands.cli.clusters import namespace_option
 from commands.cli.inputs import (
+    CONVERSION_SETTINGS,
+    HINTS,
     REFUSED,
     UNREADABLE,
     built,
@@ -48,18 +50,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="For helm --post-renderer: read standard input, and print nothing if an object is refused.",
 )
-@setting_options(
-    "config",
-    "device_class",
-    "exclude_namespace",
-    "hint_toleration",
-    "hint_affinity",
-    "hint_scheduler",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
-    "policies",
-)
+@setting_options(*HINTS, *CONVERSION_SETTINGS)
 @click.pass_context
 def convert(
     context: click.Context,

@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 REFUSED: Final = 1
 UNREADABLE: Final = 2
 
+HINTS: Final = tuple(name for name in settings.CONVERSION if name.startswith("hint_"))
 CONVERSION_SETTINGS: Final = (
     "config",
-    "device_class",
-    "exclude_namespace",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
     "policies",
+    *(name for name in settings.CONVERSION if name != "mode" and name not in HINTS),
 )
-"""The settings of conversion that `report`, `validate` and `explain` take, for `setting_options`."""
+"""The settings of conversion that all commands on manifests take, for `setting_options`."""
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -198,6 +195,11 @@ def kustomize_option(verb: str) -> Callable[[Callable[..., None]], Callable[...,
         metavar="DIR",
         help=f"Build this directory with kustomize (or kubectl kustomize), and {verb} the result. May be repeated.",
     )
+
+
+def names_of(given: "Iterable[str | GivenManifests]") -> str:
+    """The names of files for a heading, without their folders."""
+    return ", ".join((Path(each).name or each) if isinstance(each, str) else each.name for each in given)
 
 
 def built(directories: Iterable[str]) -> "list[GivenManifests]":

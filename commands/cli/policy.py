@@ -163,9 +163,8 @@ def explain(context: click.Context, folder: Path, filenames: tuple[str, ...], na
     Exit code: 0 = nothing would be denied, 1 = an object would be denied, 2 = a file cannot be read.
     """
     from commands.objects.file_policies import FilePolicies
-    from commands.objects.file_store import FileStore
     from commands.objects.manifest_files import read_sources
-    from commands.objects.manifests import manifests
+    from commands.objects.manifests import FileStore, manifests
     from conversion.objects.pod_places import path_text
     from policies.judging.evaluate import evaluate
     from policies.judging.explain import explain as explained

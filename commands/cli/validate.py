@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from commands.objects.documents import Document
     from commands.objects.manifest_files import Inputs, ReadProblem
     from commands.present import Located
-    from commands.validate.check_files import FileValidator, FindingTally
+    from commands.validate import FileValidator, FindingTally
 
 _TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 32
@@ -87,11 +87,11 @@ def validate(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.present import text
-    from commands.validate.check_files import FileContext, FileValidator
+    from commands.validate import FileValidator
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
-    validator = FileValidator(FileContext(options, policies, here))
+    validator = FileValidator(options, policies, here)
     inputs = read_sources([*filenames, *built(directories)], here, validator.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))

@@ -15,8 +15,6 @@ from runtime.api_server import ApiAnswerError, ApiServer, ApiServerError, Status
 PAUSE: Final = 2.0
 """Seconds between two attempts."""
 
-_NAME: Final = "neuron-dra"
-"""Of the webhook configurations."""
 _TIMEOUT: Final = 35.0
 """Longer than 30 s, the longest time-out of a webhook in the API server."""
 _NOT_CONVERTED: Final = (
@@ -79,7 +77,7 @@ def namespace_of(mutating: Sequence[Mapping[str, Any]], namespaces: Sequence[Map
     excluded = {
         value
         for item in mutating
-        if item["metadata"]["name"] == _NAME
+        if item["metadata"]["name"] == names.MANAGER
         for entry in item.get("webhooks") or ()
         for rule in (entry.get("namespaceSelector") or {}).get("matchExpressions") or ()
         if rule.get("key") == "kubernetes.io/metadata.name" and rule.get("operator") == "NotIn"

@@ -34,7 +34,6 @@ JOINT: Final = ":"
 """Between claim and request, where a pod has several claims; no name contains it."""
 _MOST_REMEMBERED: Final = 200_000
 _COUNTED: Final = "device/"
-_RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
 
 
 class UnknownClassError(Exception):
@@ -111,18 +110,6 @@ def result_of(entry: stored_claims.Result) -> AllocatorResult:
     """One device that a claim has."""
     consumed = {name: _amount(value) for name, value in (entry.consumed_capacity or {}).items()}
     return AllocatorResult(entry.request, entry.device, consumed, bool(entry.admin_access))
-
-
-def free_devices(hardware: Hardware, model: AllocatorNode) -> list[AllocatorDevice]:
-    """The single devices that a claim can get whole. `model`: of the hardware, with what claims hold."""
-    return [
-        device
-        for device in hardware.devices
-        if device.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE
-        if not model.in_use(device) and not model.consumed(device)
-        if not any(taint.prevents for taint in device.taints)
-        if all(model.left(name) >= amount for name, amount in device.counters.items())
-    ]
 
 
 def catalogue_hardware(catalogue: Catalogue) -> Iterator[tuple[str, Hardware]]:

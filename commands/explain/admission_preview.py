@@ -5,19 +5,19 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from checks.claims.judging import validate
 from cluster.store import KINDS as STORED_KINDS
-from cluster.store import Store, StoredKind
+from cluster.store import StoredKind
 from commands.cluster.reader import Object
 from commands.cluster.store import Kept, fill
-from commands.explain.claim_objects import ClaimObjects, QuotaEffect, effects
 from commands.objects.decider import Decider
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import FileStore, Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
@@ -26,11 +26,13 @@ from conversion.objects import pods
 from conversion.objects.pod_places import PodPlace, path_text
 from conversion.patches.decision import Decision
 from neuron import names
-from neuron.api.claim_reader import claim_spec
+from neuron.api.claim_reader import claim_spec, read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.api.fields import mapping, mappings
+from neuron.api.resource_versions import converted
 from neuron.api.workloads import group_of
 from neuron.findings import Finding, Severity
+from neuron.quantities import NotACountError, parse_count
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
@@ -83,6 +85,33 @@ class ClaimUse:
     known: bool = True
     findings: tuple[Finding, ...] = ()
     shared_by: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaEffect:
+    """The effect on one amount of one ResourceQuota.
+
+    Attributes:
+        resource: key of `spec.hard`.
+        amount: what the pod's claims count.
+        used: what other objects count; None if it is not known, as in files.
+    """
+
+    quota: str
+    resource: str
+    amount: int
+    hard: int
+    used: int | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the claim cannot be created."""
+        return (self.used or 0) + self.amount > self.hard
+
+    def __str__(self) -> str:
+        before = f"{self.used} used and " if self.used is not None else ""
+        verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
+        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,20 +182,12 @@ class Chosen:
 class Previewer:
     """Makes previews of pods of files, and of pods of a cluster."""
 
-    def __init__(self, view: Store, chosen: Chosen, objects: Iterable[Manifest]) -> None:
-        """Prepare. `objects`: with the claims, templates and quotas; of two with one name, the first counts."""
-        found = tuple(objects)
+    def __init__(self, view: FileStore, chosen: Chosen) -> None:
         self._view = view
         self._chosen = chosen
         self._decider = Decider(chosen.options, view, chosen.policies)
         self.context: Final = self._decider.conversion
-        self._claims = ClaimObjects(
-            found, lambda: self._decider.claims, lambda each: self._decider.created(each).stored
-        )
-        self._quotas: dict[str, dict[str, Object]] = {}
-        for each in found:
-            if each.kind == "ResourceQuota" and not each.group:
-                self._quotas.setdefault(each.namespace, {}).setdefault(each.name, each.data)
+        self._claims: dict[tuple[str, str, str], ClaimUse] = {}
 
     def previews(self, manifest: Manifest, place: str) -> Iterator[AdmissionPreview]:
         """The preview of a Pod, or of each pod of a workload; of an unknown kind, of each pod that names Neuron."""
@@ -201,7 +222,7 @@ class Previewer:
         after = patched(template, decision.patch)
         claims = tuple(_with_group(self._claims_of(after, manifest.namespace, decision), part.facts))
         created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
-        quotas = self._quotas.get(manifest.namespace, {}).values()
+        quotas = [each.data for each in self._view.written("ResourceQuota", manifest.namespace).values()]
         steering = part.facts.steering
         hits = () if part.unknown_kind else tuple(self._hits(manifest, (part.place, after), decision, steering))
         return AdmissionPreview(
@@ -217,7 +238,7 @@ class Previewer:
             findings,
             claims,
             hits,
-            tuple(effects(quotas, created, self.context.extended_resources)),
+            tuple(effects(reversed(quotas), created, self.context.extended_resources)),
             unknown_kind=bool(part.unknown_kind),
         )
 
@@ -284,11 +305,25 @@ class Previewer:
                 continue
             kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
             if named:
-                found = self._claims.find(kind, namespace, str(named))
-                if found is None:
-                    yield ClaimUse(name, kind, str(named), known=False)
-                else:
-                    yield ClaimUse(name, kind, str(named), found.spec, found.body, findings=found.findings)
+                key = kind, namespace, str(named)
+                if key not in self._claims:
+                    self._claims[key] = self._written(*key)
+                yield dataclasses.replace(self._claims[key], name=name)
+
+    def _written(self, kind: str, namespace: str, name: str) -> ClaimUse:
+        """A claim or template of the objects, with the findings of validation, as `neuron-dra validate` has them."""
+        manifest = self._decider.claim_object(kind, namespace, name)
+        if manifest is None:
+            return ClaimUse("", kind, name, known=False)
+        version, spec = str(manifest.data.get("apiVersion")), manifest.data.get("spec")
+        read, form = read_claim(kind, version, spec)
+        findings = validate(kind, version, spec, self._decider.for_one_object(), accepted=False)
+        if any(each.severity is Severity.ERROR for each in form) or not isinstance(spec, Mapping):
+            return ClaimUse("", kind, name, findings=findings)
+        body = mapping(converted(kind, manifest.data, "v1").get("spec"))
+        return ClaimUse(
+            "", kind, name, read, mapping(body.get("spec")) if "Template" in kind else body, findings=findings
+        )
 
 
 def _subject(manifest: Manifest) -> str:
@@ -365,3 +400,71 @@ def store_of(
     store.set_kubernetes_version(kubernetes)
     store.unlisted_pools(lambda: unknown_pools)
     return store
+
+
+# --- what claims count in ResourceQuotas ------------------------------------------------------------------------------
+
+# Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes: of `firstAvailable` the largest alternative of
+# each class counts, and a quota with scopes counts no claim.
+
+
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+_IMPLICIT_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
+
+
+def effects(
+    quotas: Iterable[Mapping[str, object]], claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]
+) -> Iterator[QuotaEffect]:
+    """The effects of creating claims.
+
+    Args:
+        quotas: ResourceQuotas of the namespace.
+        claims: what is created.
+        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
+    """
+    counted = _counted(claims, extended_resources)
+    if not counted:
+        return
+    for quota in quotas:
+        spec = mapping(quota.get("spec"))
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        used = mapping(mapping(quota.get("status")).get("used"))
+        for resource, hard in mapping(spec.get("hard")).items():
+            limit = _count(hard)
+            if resource in counted and limit is not None:
+                name = str(mapping(quota.get("metadata")).get("name") or "")
+                yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
+
+
+def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for claim in claims:
+        counted[CLAIM_COUNT] += 1
+        for device_class, devices in devices_by_class(claim).items():
+            counted[device_class + names.CLASS_QUOTA] += devices
+            counted[_IMPLICIT_PREFIX + device_class] += devices
+            for resource, served_by in extended_resources.items():
+                if served_by == device_class:
+                    counted[f"requests.{resource}"] += devices
+    return counted
+
+
+def devices_by_class(claim: ClaimSpec) -> Counter[str]:
+    """Devices by class, in the worst case."""
+    total: Counter[str] = Counter()
+    for request in claim.requests:
+        most: dict[str, int] = {}
+        for part in request.alternatives:
+            count = names.MAX_DEVICES_PER_CLAIM if part.everything else part.count
+            if part.device_class:
+                most[part.device_class] = max(most.get(part.device_class, 0), count)
+        total.update(most)
+    return total
+
+
+def _count(quantity: object) -> int | None:
+    try:
+        return None if quantity is None else parse_count(quantity)
+    except NotACountError:
+        return None

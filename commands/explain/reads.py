@@ -48,17 +48,6 @@ from webhook.server import settings
 
 _ENTRY: Final = f"mutate.{names.DRIVER}"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-_SETTINGS: Final = (
-    "mode",
-    "device_class",
-    "exclude_namespace",
-    "hint_toleration",
-    "hint_affinity",
-    "hint_scheduler",
-    "families",
-    "kubernetes_version",
-    "karpenter_serves_claims",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     container: Object = next(iter(pod.get("containers") or ()), {})
     place = f"Deployment {metadata['namespace']}/{metadata['name']}"
     flags = dict(_flags([*(container.get("command") or ()), *(container.get("args") or ())]))
-    variables = {each.variable for each in settings.declarations() if each.name in _SETTINGS}
+    variables = {each.variable for each in settings.declarations() if each.name in settings.CONVERSION}
     given = (each for each in container.get("env") or () if each.get("name") in variables and each.get("value"))
     environment = {str(each["name"]): str(each["value"]) for each in given}
     try:
@@ -134,7 +123,7 @@ def _is_webhook(deployment: Object) -> bool:
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, object]]:
     """The settings of conversion among arguments of the command line, as `settings.load` expects them."""
-    declared = {each.flag: each for each in settings.declarations() if each.name in _SETTINGS}
+    declared = {each.flag: each for each in settings.declarations() if each.name in settings.CONVERSION}
     repeated: dict[str, list[str]] = {}
     for place, argument in enumerate(arguments):
         flag, given, value = str(argument).partition("=")

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import FileStore, Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
@@ -36,7 +35,7 @@ from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.pod_places import PodPlace
 from conversion.patches.decision import Decision, unchanged
 from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import GROUP, ClaimSpec
+from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import Catalogue
@@ -119,7 +118,6 @@ class Decider:
         """
         self._options = options
         self._store = store
-        self._written = store.written if isinstance(store, FileStore) else _nothing_written
         self._policies = policies
         self._rewrites = rewrites
         self._past_shadow = past_shadow
@@ -310,8 +308,10 @@ class Decider:
         key = (kind, namespace, name, "" if made is None else made.digest)
         judged = self._judged.get(key)
         if judged is None:
-            written = self._written(kind, namespace, name)
-            spec = None if written is None else self._spec(written)
+            stored = self.claim_object(kind, namespace, name)
+            spec = None
+            if stored is not None:
+                spec = read_claim(stored.kind, str(stored.data.get("apiVersion")), stored.data.get("spec"))[0]
             if spec is None and kind == "ResourceClaimTemplate":
                 spec = self._store.claim_template(namespace, name)
                 if spec is None and made is not None:
@@ -321,13 +321,10 @@ class Decider:
             judged = self._judged[key] = judge_claim(spec, self.for_one_object())
         return KnownClaim(judged)
 
-    def _spec(self, written: Manifest) -> ClaimSpec:
-        stored = self._create(written).stored
-        return read_claim(stored.kind, str(stored.data.get("apiVersion")), stored.data.get("spec"))[0]
-
-
-def _nothing_written(_kind: str, _namespace: str, _name: str) -> None:
-    """Only files say how an object is written."""
+    def claim_object(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """A claim or template of the files, as it is stored; None if they do not have it."""
+        written = self._store.written(kind, namespace).get(name) if isinstance(self._store, FileStore) else None
+        return None if written is None else self._create(written).stored
 
 
 def is_checked(manifest: Manifest) -> bool:

@@ -1,4 +1,4 @@
-"""The objects of a document, and their pod templates."""
+"""The objects of a document, their pod templates, and a store of such objects."""
 
 import dataclasses
 import difflib
@@ -9,9 +9,12 @@ from typing import Final
 
 import orjson
 
+from cluster import from_files
+from cluster.store import Store
 from commands.objects.documents import Document, RepeatedKey
 from conversion.objects.kinds import KINDS, pod_templates
 from conversion.objects.pod_places import Path, find_pods, path_text
+from neuron.api.claim_specs import GROUP
 from neuron.api.fields import text
 from neuron.findings import Finding, quoted, short, warning
 
@@ -256,3 +259,32 @@ def _close(word: str, known: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
     return by_lower[found[0]] if found else ""
+
+
+# --- a store of them --------------------------------------------------------------------------------------------------
+
+_AS_WRITTEN: Final = ((GROUP, "ResourceClaim"), (GROUP, "ResourceClaimTemplate"), ("", "ResourceQuota"))
+
+
+class FileStore(Store):
+    """A store that also knows how claims, templates and quotas are written: claims are enriched when they are applied,
+    and a quota says what is used."""
+
+    def __init__(self, found: Iterable[Manifest] = (), below: Store | None = None) -> None:
+        """Take objects; of two with one name, the later one counts."""
+        super().__init__(below)
+        self._written: dict[tuple[str, str], dict[str, Manifest]] = {}
+        for manifest in found:
+            self.take(manifest)
+
+    def take(self, manifest: Manifest) -> None:
+        """Read what an object means for others."""
+        from_files.take(self, manifest.group, manifest.kind, manifest.namespace, manifest.name, manifest.data)
+        if (manifest.group, manifest.kind) in _AS_WRITTEN:
+            known = self._written.setdefault((manifest.kind, manifest.namespace), {})
+            known.pop(manifest.name, None)
+            known[manifest.name] = manifest
+
+    def written(self, kind: str, namespace: str) -> Mapping[str, Manifest]:
+        """The manifests of claims, templates or quotas by name, in the order in which they were taken."""
+        return self._written.get((kind, namespace), {})

@@ -21,15 +21,15 @@ from commands.devices.allocator_inputs import (
     result_of,
 )
 from commands.devices.cluster_devices import ClusterDevices
-from commands.explain.claim_objects import devices_by_class
+from commands.devices.node_devices import DeviceModel, Results
+from commands.explain.admission_preview import devices_by_class
 from commands.present import listed
-from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, Results, WaitCause
+from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene
 from commands.rehearse.played_nodes import (
     DRIVER,
     DRIVER_LABEL,
     PLUGIN,
-    DeviceModel,
     PlayedNode,
     PlayedNodes,
     amounts_of,
@@ -38,7 +38,7 @@ from commands.rehearse.played_nodes import (
 from commands.report.assess import Assessment, Assessor, NotReadableError
 from commands.report.inventory import Found, Inventory, Owner, Root
 from commands.report.model import Cause, Fate, Prospect, Reference, TemplatePods, Workload
-from commands.report.plan import QUOTA, Places, namespace_order
+from commands.report.plan import Places, namespace_order
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.claims.candidates import labels_of
 from conversion.claims.containers import basic_requests, scheduled
@@ -289,7 +289,8 @@ class Gathering:
             [[[each.get(name) for name in _FIELDS] for each in mappings(spec.get(part))] for part in _CONTAINERS],
             [spec.get(each) for each in (*_SELECTION, "schedulerName", "resourceClaims")],
         ]
-        key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS)
+        # As text: a result of orjson keeps a buffer of 4 KiB.
+        key = orjson.dumps(parts, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         if key not in self._kinds:
             root = Root(found, None, text(metadata.get("uid")), running=True)
             holders = self._holders.get(_name(metadata), ())
@@ -382,7 +383,8 @@ class Gathering:
         wanted = dict(+scheduled(spec))
         # Cores are counted as the devices that they take after conversion.
         devices = group.before.devices or (group.after.devices if group.after is not None else 0)
-        key = (orjson.dumps([selection, amounts, wanted], default=str, option=orjson.OPT_SORT_KEYS), devices)
+        found = orjson.dumps([selection, amounts, wanted], default=str, option=orjson.OPT_SORT_KEYS)
+        key = found.decode(), devices
         if key not in self._forms:
             self._forms[key] = Form({"spec": selection}, wanted, None, amounts, devices)
         return self._forms[key]
@@ -505,11 +507,11 @@ class Gathering:
         mine = tuple(
             result_of(each) for claim in claims if len(claim.users) == 1 for each in claim.ours if each.pool == pod.node
         )
-        left = list(state.fixed)
+        left = list(state.held.fixed)
         for each in mine:
             if each in left:
                 left.remove(each)
-        state.hold(tuple(left))
+        state.held.fix(tuple(left))
         return tuple(each for each in mine if each.device in self._cluster.devices(pod.node).hardware.names)
 
     def _of_manifests(self) -> list[PlayedPod]:
@@ -546,7 +548,7 @@ class Gathering:
     def _quotas(self, namespaces: Iterable[str]) -> dict[str, int]:
         """Devices that namespaces with a quota may still claim."""
         device_class = self._settings.options.device_class
-        resource = QUOTA.format(device_class=device_class)
+        resource = device_class + names.CLASS_QUOTA
         used: Counter[str] = Counter()
         for claim in self._cluster.claims:
             used[claim.metadata.namespace] += devices_by_class(claim_spec(claim.spec))[device_class]

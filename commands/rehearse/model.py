@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from commands.cluster.reader import Object
 from commands.report.model import NO_DEVICES, Devices, Heading, Reference, Topic
-from neuron.allocator.search import AllocatorClaim, AllocatorResult
+from neuron.allocator.search import AllocatorClaim
 from neuron.findings import Finding
 from runtime.text import counted
 
@@ -386,6 +386,3 @@ class Rehearsal(Heading):
     def denied_today(self) -> tuple[tuple[int, Reason], ...]:
         """Pods that wait before the first step and are denied at the end: number and reason."""
         return tuple((number, end) for number, _, end in self.today if end and end.cause is WaitCause.DENIED)
-
-
-Results = tuple[AllocatorResult, ...]

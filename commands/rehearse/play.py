@@ -27,7 +27,7 @@ from commands.rehearse.model import (
     Step,
     WaitCause,
 )
-from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes
+from commands.rehearse.played_nodes import DRIVER, PLUGIN, PlayedNode, PlayedNodes, got
 from commands.report.model import Devices
 from neuron.api.fields import mapping
 from policies.judging.matching import selects
@@ -200,8 +200,8 @@ class Player:
     def devices_of(self, number: int) -> Devices | None:
         """The devices that a pod with claims has on its node; None if it has none, or they are not known."""
         node = self.played.nodes.get(self.where.get(number, ""))
-        results = None if node is None else node.held.get(number)
-        return node.model.got(results) if node is not None and node.model is not None and results else None
+        results = None if node is None else node.held.pods.get(number)
+        return got(node.model, results) if node is not None and node.model is not None and results else None
 
     # --- one group ----------------------------------------------------------------------------------------------
 

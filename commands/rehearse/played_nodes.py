@@ -19,17 +19,14 @@ from typing import Final
 
 from msgspec import structs
 
-from checks.claims.device_index import SelectorError
-from commands.devices import connected, node_fit
-from commands.devices.allocator_inputs import Hardware, free_devices
-from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, Results, WaitCause
+from commands.devices import node_fit
+from commands.devices.node_devices import DeviceModel, Held, Results
+from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, WaitCause
 from commands.report.model import NO_DEVICES, Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
 from neuron import names
-from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
+from neuron.allocator.search import AllocatorClaim
 from neuron.api.nodes import UNSCHEDULABLE, Node, required_terms
-from neuron.hardware.device_shapes import DEVICE_ID, qualified
-from neuron.hardware.instances import InstanceType
 from neuron.quantities import amount_of
 from runtime.text import named
 
@@ -42,105 +39,21 @@ DRIVER_LABEL: Final = {"neuron.aws.com/driver": "dra"}
 _PODS: Final = "pods"
 _POD: Final = 1e-6
 """What one more pod adds to a node's score: of nodes with equal requests, the one with fewer pods comes first."""
-_RESOURCE_TYPE: Final = qualified(names.ATTRIBUTE_RESOURCE_TYPE)
-_ALTERNATIVES: Final = {34: 0.0, 35: 1.0}
-"""Weight of the score for alternatives, by minor version of Kubernetes; 2 in all others."""
-_MOST_ALTERNATIVES: Final = 8
 _MOST_COMPARED: Final = 16
 """Nodes that are compared for one pod: the scheduler, too, compares a part of them in large clusters."""
 
 
-class DeviceModel:
-    """The devices of nodes with equal hardware. Answers are remembered by what is held."""
-
-    def __init__(
-        self,
-        hardware: Hardware,
-        entry: InstanceType | None,
-        *,
-        counters_leak: bool,
-        minor: int = 0,
-    ) -> None:
-        """Prepare. `entry`: the instance type; None if the catalogue lacks it. `minor`: version of Kubernetes."""
-        self.hardware: Final = hardware
-        self._entry = entry
-        self._leak = counters_leak
-        self._weight: Final = _ALTERNATIVES.get(minor, 2.0)
-        self._answers: dict[object, tuple[AllocatorClaim, Results | None]] = {}
-        self._free: dict[object, tuple[tuple[int, ...], int]] = {}
-        singles = [each for each in hardware.devices if each.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE]
-        ids = [each.attributes.get(DEVICE_ID) for each in singles]
-        self.index: Final = {
-            each.name: number if isinstance(number, int) else at
-            for at, (each, number) in enumerate(zip(singles, ids, strict=True))
-        }
-        self._sets = connected.groups({self.index[each.name]: each.attributes for each in singles})
-        self.whole: Final = tuple(each.name for each in hardware.devices if each.name not in self.index)
-        self.single: Final = bool(singles)
-        self.count: Final = len(singles) or (entry.devices if entry is not None and entry.devices else len(self.whole))
-
-    def allocate(self, node: "PlayedNode", claim: AllocatorClaim) -> Results | None:
-        """The devices of a claim beside those that are held; None if it gets none."""
-        held = node.all_held
-        key = (node.held_key, id(claim))
-        if key not in self._answers:
-            try:
-                found = self._node(held).allocate(claim)
-            except (SearchTooLongError, SelectorError):
-                found = None
-            self._answers[key] = claim, found
-        return self._answers[key][1]
-
-    def later(self, claim: AllocatorClaim, results: Results) -> float:
-        """What a node's score loses because a claim gets later alternatives of its requests there."""
-        got = {each.request for each in results}
-        ranks = [
-            rank
-            for request in claim.requests
-            for rank, each in enumerate(request.alternatives)
-            if each.name and f"{request.name}/{each.name}" in got
-        ]
-        return self._weight * sum(ranks) / (_MOST_ALTERNATIVES * len(ranks)) if ranks else 0.0
-
-    def got(self, results: Results) -> Devices:
-        """Whole devices of a pod, and cores of those that it shares."""
-        found = NO_DEVICES
-        whole = {each.name: each.capacity for each in self.hardware.devices}
-        for each in results:
-            cores, all_cores = each.consumed.get(names.CAPACITY_CORES), whole[each.device].get(names.CAPACITY_CORES)
-            if cores and all_cores is not None and cores < all_cores.value:
-                found += Devices(cores=cores)
-            else:
-                found += Devices(self.count if each.device in self.whole else 1)
-        return found
-
-    def free(self, node: "PlayedNode") -> tuple[tuple[int, ...], int]:
-        """Indices of the devices that a claim can get whole, and the size of the largest connected set of them."""
-        key = node.held_key
-        if key not in self._free:
-            self._free[key] = self._count(node.all_held)
-        return self._free[key]
-
-    def _count(self, held: Iterable[Results]) -> tuple[tuple[int, ...], int]:
-        if not self.single:
-            free = () if any(True for each in held if each) else tuple(range(self.count))
-            return free, len(free)
-        indices = tuple(sorted(self.index.values()))
-        free = tuple(sorted(self.index[each.name] for each in free_devices(self.hardware, self._node(held))))
-        pairs = connected.existing_links(self._entry, indices, self._sets)
-        return free, len(connected.largest(self._entry, indices, free, self._sets, pairs))
-
-    def _node(self, held: Iterable[Results]) -> AllocatorNode:
-        flat = (each for results in held for each in results)
-        return self.hardware.node(flat, counters_leak=self._leak)
-
-
-def _key(held: Iterable[Results]) -> object:
-    found = [
-        (each.device, *sorted(each.consumed.items())) for results in held for each in results if not each.admin_access
-    ]
-    found.sort()
-    return tuple(found)
+def got(model: DeviceModel, results: Results) -> Devices:
+    """Whole devices of a pod, and cores of those that it shares."""
+    found = NO_DEVICES
+    whole = {each.name: each.capacity for each in model.hardware.devices}
+    for each in results:
+        cores, all_cores = each.consumed.get(names.CAPACITY_CORES), whole[each.device].get(names.CAPACITY_CORES)
+        if cores and all_cores is not None and cores < all_cores.value:
+            found += Devices(cores=cores)
+        else:
+            found += Devices(model.count if each.device in model.whole else 1)
+    return found
 
 
 class PlayedNode:
@@ -152,32 +65,10 @@ class PlayedNode:
         open: whether it takes new pods.
         offers: amounts of the device plugin by legacy resource, while it has the node.
         model: its devices, once it has the driver; None if they are not known.
-        fixed: what claims hold that no pod of the rehearsal has.
+        held: what claims hold of its devices: those of pods of the rehearsal, and others.
         load: of CPU and memory, as the scheduler compares nodes.
         near: pods by the workload that the scheduler spreads.
     """
-
-    __slots__ = (
-        "_key",
-        "_scores",
-        "after",
-        "fixed",
-        "forms",
-        "group",
-        "held",
-        "instance_type",
-        "limits",
-        "load",
-        "model",
-        "near",
-        "node",
-        "offers",
-        "open",
-        "plugin_used",
-        "side",
-        "spread",
-        "used",
-    )
 
     def __init__(
         self,
@@ -204,41 +95,26 @@ class PlayedNode:
         self.offers = dict(node.legacy)
         self.model = after if side == DRIVER else None
         self.after = after
-        self.fixed = fixed
         stated = (*BASIC_RESOURCES, _PODS)
         self.limits = amounts_of({key: node.allocatable[key] for key in stated if key in node.allocatable})
         self.used: Counter[str] = Counter(used or {})
         self.plugin_used: Counter[str] = Counter()
-        self.held: dict[int, Results] = {}
+        self.held = Held(fixed)
         self.forms: dict[int, Form] = {}
         self.spread: dict[int, Reference] = {}
         self.near: Counter[Reference] = Counter()
         self.load = 0.0
-        self._key: object = None
         self._scores = [(f"scored-{name}", self.limits[name]) for name in SCORED if self.limits.get(name)]
         self._weigh()
 
     def copy(self) -> "PlayedNode":
         """An independent copy."""
         new = object.__new__(PlayedNode)
-        for name in PlayedNode.__slots__:
-            setattr(new, name, getattr(self, name))
+        new.__dict__.update(self.__dict__)
         new.used, new.plugin_used = Counter(self.used), Counter(self.plugin_used)
-        new.held, new.forms = dict(self.held), dict(self.forms)
+        new.held, new.forms = self.held.copy(), dict(self.forms)
         new.spread, new.near = dict(self.spread), Counter(self.near)
         return new
-
-    @property
-    def all_held(self) -> list[Results]:
-        """What claims hold."""
-        return [self.fixed, *self.held.values()]
-
-    @property
-    def held_key(self) -> object:
-        """Equal for equal devices that are held."""
-        if self._key is None:
-            self._key = _key(self.all_held)
-        return self._key
 
     def add(self, pod: int, form: Form, results: Results, spread: Reference | None = None) -> None:
         """Count a pod. `results`: its devices; empty for a pod of the plugin."""
@@ -246,26 +122,20 @@ class PlayedNode:
         if spread is not None:
             self.spread[pod] = spread
             self.near[spread] += 1
-        self._key = None
         if form.claim is None:
             self.plugin_used.update(form.plugin)
         else:
-            self.held[pod] = results
+            self.held.add(pod, results)
         for resource, amount in form.amounts.items():
             self.used[resource] += amount
         self._weigh()
 
-    def hold(self, fixed: Results) -> None:
-        """Set what claims hold that no pod of the rehearsal has."""
-        self.fixed, self._key = fixed, None
-
     def remove(self, pod: int) -> None:
         """Forget a pod."""
         form = self.forms.pop(pod)
-        self.held.pop(pod, None)
+        self.held.remove(pod)
         if pod in self.spread:
             self.near[self.spread.pop(pod)] -= 1
-        self._key = None
         if form.claim is None:
             self.plugin_used.subtract(form.plugin)
         for resource, amount in form.amounts.items():
@@ -442,7 +312,7 @@ class PlayedNodes:
         if node.lacks(form):
             return None
         if form.claim is not None:
-            return None if node.model is None else node.model.allocate(node, form.claim)
+            return None if node.model is None else node.model.allocate(node.held, form.claim)
         used = node.plugin_used
         short = any(used[each] + amount > node.offers.get(each, 0) for each, amount in form.plugin.items())
         return None if short else ()
@@ -500,7 +370,7 @@ class PlayedNodes:
 
     def _free(self, node: PlayedNode, form: Form) -> int:
         if form.claim is not None:
-            return 0 if node.model is None else len(node.model.free(node)[0])
+            return 0 if node.model is None else len(node.model.free(node.held))
         return min((node.offers.get(each, 0) - node.plugin_used[each] for each in form.plugin), default=0)
 
     def _short(self, form: Form, free: int, node: PlayedNode) -> Reason:
@@ -510,8 +380,8 @@ class PlayedNodes:
             return Reason(WaitCause.UNKNOWN, text, "Describe the type in an InstanceTypeCatalog (docs/policies.md).")
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
-            if node.model.allocate(node, loose) is not None:
-                size = node.model.free(node)[1]
+            if node.model.allocate(node.held, loose) is not None:
+                size = node.model.connected(node.held)
                 text = f"{free} devices of {name} are free, at most {size} of them connected; it needs {form.devices}"
                 return Reason(WaitCause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
         if form.claim is None:
@@ -528,7 +398,7 @@ class PlayedNodes:
         for name, node in self.nodes.items():
             if node.side != DRIVER or not node.open or node.model is None:
                 continue
-            devices, size = node.model.free(node)
+            devices, size = node.model.free(node.held), node.model.connected(node.held)
             known = found.get(node.instance_type, FreePlace(0, 0, ""))
             best = (size, name) if size > known.connected else (known.connected, known.node)
             found[node.instance_type] = FreePlace(known.devices + len(devices), *best)
@@ -545,7 +415,7 @@ class PlayedNodes:
                 used += sum(form.devices for form in node.forms.values())
             elif node.model is not None:
                 total += node.model.count
-                used += node.model.count - len(node.model.free(node)[0])
+                used += node.model.count - len(node.model.free(node.held))
         return total, used
 
     def shots(self, places: Mapping[int, Sequence[int] | None]) -> tuple[NodeShot, ...]:
@@ -569,7 +439,7 @@ def _shot(node: PlayedNode, places: Mapping[int, Sequence[int] | None]) -> NodeS
     held: dict[int, list[int]] = {}
     if node.side == DRIVER and node.model is not None:
         count = node.model.count
-        for pod, results in ((-1, node.fixed), *node.held.items()):
+        for pod, results in ((-1, node.held.fixed), *node.held.pods.items()):
             for each in results:
                 at = node.model.index.get(each.device)
                 for index in range(count) if at is None else [at]:

@@ -101,11 +101,15 @@ class ReportBuilder:
         for root in self._inventory.rest():
             self._assess(root, pods_of(root.uid))
         on_nodes = self._inventory.on_nodes()
-        around = plan.PlanInputs(
-            self._neuron_nodes, self._places, on_nodes, self._view.quotas, self._options.device_class
-        )
         workloads = self._with_pods(pods_of)
-        steps = plan.steps(workloads, around)
+        steps = plan.steps(
+            workloads,
+            self._view.quotas,
+            self._options.device_class,
+            self._neuron_nodes,
+            self._places,
+            on_nodes,
+        )
         order = {step.namespace: at for at, step in enumerate(steps)}
         workloads.sort(
             key=lambda each: (

@@ -21,9 +21,8 @@ from cluster.resources import (
 from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Object, Seen, ServedKind, Unseen, items, unseen, whole
 from commands.cluster.store import read_store
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
-from commands.objects.file_store import FileStore
 from commands.objects.manifest_files import ReadProblem
-from commands.objects.manifests import manifests_of
+from commands.objects.manifests import FileStore, manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Shadowed, most_pods_first

@@ -7,7 +7,7 @@ for the least risk. A node becomes free when no workload that uses the device pl
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import NamedTuple
 
 from checks.claims.device_index import SelectorError
 from commands.devices import node_fit
@@ -17,16 +17,17 @@ from commands.devices.allocator_inputs import (
     Selects,
     UnknownClassError,
     catalogue_hardware,
-    free_devices,
     read_demand,
 )
 from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.node_devices import DeviceModel, Held, Results
 from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
-from neuron.allocator.search import AllocatorClaim, AllocatorNode, SearchTooLongError
+from neuron.allocator.search import AllocatorClaim, SearchTooLongError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.nodes import Node
 from neuron.hardware.instances import InstanceType
+from neuron.names import CLASS_QUOTA
 
 # --- where the pods find place ----------------------------------------------------------------------------------------
 
@@ -49,28 +50,24 @@ class Fit:
     selected: tuple[str, ...] = ()
 
 
-class _OpenNode:
-    """A node on which new pods get devices of the driver.
+class _OpenNode(NamedTuple):
+    """A node on which new pods get devices of the driver."""
 
-    Attributes:
-        free: its single devices that a claim can get whole.
-    """
+    node: Node
+    model: DeviceModel
+    held: Held
 
-    def __init__(self, node: Node, hardware: Hardware, model: AllocatorNode) -> None:
-        self.node: Final = node
-        self._hardware = hardware
-        self._model = model
-        self.free = self._count()
+    @property
+    def free(self) -> int:
+        """Devices that a claim can get whole."""
+        return len(self.model.free(self.held))
 
     def take(self, claim: AllocatorClaim) -> bool:
         """Allocate a claim, and keep it; false if it does not fit."""
-        found = _allocates(self._model, claim)
-        if found:
-            self.free = self._count()
-        return found
-
-    def _count(self) -> int:
-        return len(free_devices(self._hardware, self._model))
+        found = self.model.allocate(self.held, claim)
+        if found is not None:
+            self.held.add(len(self.held.pods), found)
+        return found is not None
 
 
 class Places:
@@ -94,8 +91,7 @@ class Places:
             mapped = cluster.map_of(node.name)
             if mapped is not None and mapped.open and mapped.devices and cluster.devices(node.name).missing is None:
                 found = cluster.devices(node.name)
-                model = found.hardware.node(found.held, counters_leak=cluster.counters_leak)
-                self._open[node.name] = _OpenNode(node, found.hardware, model)
+                self._open[node.name] = self._opened(node, found.hardware, found.held)
 
     def free(self) -> dict[str, int]:
         """Devices that no claim holds, by instance type, of types that have nodes with a driver."""
@@ -109,7 +105,11 @@ class Places:
         node = next(each for each in self._neuron if each.name == name)
         hardware = self._by_type.get(self._type(node))
         if hardware is not None:
-            self._open[name] = _OpenNode(node, hardware, hardware.node())
+            self._open[name] = self._opened(node, hardware)
+
+    def _opened(self, node: Node, hardware: Hardware, held: Results = ()) -> _OpenNode:
+        entry = self._cluster.catalogue.get(self._type(node))
+        return _OpenNode(node, DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak), Held(held))
 
     def fit(self, need: PodNeed) -> Fit:
         """Where pods with this need could run, if nothing else ran."""
@@ -165,7 +165,10 @@ class Places:
         if (need, key) not in self._empty:
             claim = self.claim(need)
             bare = Hardware(tuple(dataclasses.replace(each, taints=()) for each in hardware.devices), hardware.counters)
-            self._empty[need, key] = claim is None or _allocates(bare.node(), claim, unknown=True)
+            try:
+                self._empty[need, key] = claim is None or bare.node().allocate(claim) is not None
+            except (SearchTooLongError, SelectorError):
+                self._empty[need, key] = True  # Not decided.
         return self._empty[need, key]
 
     def claim(self, need: PodNeed) -> AllocatorClaim | None:
@@ -204,53 +207,40 @@ def _may_admit(need: PodNeed, entry: InstanceType) -> bool:
     return all(labels.get(str(each.get("key")), None) is None for each in node_fit.unmet_selection(need.pod, node))
 
 
-def _allocates(model: AllocatorNode, claim: AllocatorClaim, *, unknown: bool = False) -> bool:
-    """Allocate a claim; `unknown`: the answer if the search takes too long or a selector fails."""
-    try:
-        return model.allocate(claim) is not None
-    except (SearchTooLongError, SelectorError):
-        return unknown
-
-
 # --- the order of migration -------------------------------------------------------------------------------------------
 
 Quotas = Callable[[str], Mapping[str, int] | None]
 """Limits of a namespace's ResourceQuotas on devices, by the name in `spec.hard`; None: not known."""
 
-QUOTA: Final = "{device_class}.deviceclass.resource.k8s.io/devices"
-"""Name of a DeviceClass in `spec.hard` of a ResourceQuota."""
 
+def steps(
+    workloads: Iterable[Workload],
+    quotas: Quotas,
+    device_class: str,
+    neuron_nodes: NeuronNodes | None,
+    places: Places | None,
+    on_nodes: Mapping[str, frozenset[str]],
+) -> tuple[MigrationStep, ...]:
+    """The order of migration. Namespaces in which nothing converts and nothing is blocked are left out.
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlanInputs:
-    """What a plan needs beside the workloads.
-
-    Attributes:
+    Args:
         neuron_nodes: the cluster's nodes; None without a cluster.
         places: the same nodes, as pods find place on them.
         on_nodes: node -> uids of the workloads that use the device plugin there.
     """
-
-    neuron_nodes: NeuronNodes | None = None
-    places: Places | None = None
-    on_nodes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-    quotas: Quotas = lambda _: None
-    device_class: str = ""
-
-
-def steps(workloads: Iterable[Workload], around: PlanInputs) -> tuple[MigrationStep, ...]:
-    """The order of migration. Namespaces in which nothing converts and nothing is blocked are left out."""
     by_namespace: defaultdict[str, list[Workload]] = defaultdict(list)
     for each in workloads:
         by_namespace[each.ref.namespace].append(each)
     drafts = [
         draft
         for namespace, members in by_namespace.items()
-        if (draft := _draft(namespace, members, around)).workloads or draft.blocked
+        if (draft := _draft(namespace, members, quotas(namespace) or {}, device_class)).workloads or draft.blocked
     ]
     drafts.sort(key=lambda each: namespace_order(each.namespace, by_namespace[each.namespace]))
     moving = {draft.namespace: [each for each in by_namespace[draft.namespace] if _moves(each)] for draft in drafts}
-    return tuple(_with_nodes(drafts, moving, around))
+    if neuron_nodes is None or places is None:
+        return tuple(drafts)
+    return tuple(_with_nodes(drafts, moving, neuron_nodes, places, on_nodes))
 
 
 def namespace_order(namespace: str, members: Iterable[Workload]) -> tuple[bool, int, str]:
@@ -264,7 +254,7 @@ def _moves(workload: Workload) -> bool:
     return workload.fate is Fate.CONVERTS and not workload.blocked
 
 
-def _draft(namespace: str, members: Sequence[Workload], around: PlanInputs) -> MigrationStep:
+def _draft(namespace: str, members: Sequence[Workload], quota: Mapping[str, int], device_class: str) -> MigrationStep:
     moving = [each for each in members if _moves(each)]
     blocked = sum(each.blocked for each in members)
     after = total(each.after for each in moving if each.after is not None)
@@ -277,27 +267,26 @@ def _draft(namespace: str, members: Sequence[Workload], around: PlanInputs) -> M
         pods=sum(each.pods or 0 for each in moving),
         before=total(each.before for each in moving),
         after=after,
-        note=_quota_note(namespace, after, around),
+        note=_quota_note(after, quota, device_class + CLASS_QUOTA),
     )
 
 
-def _quota_note(namespace: str, after: Devices, around: PlanInputs) -> str:
-    name = QUOTA.format(device_class=around.device_class)
-    allowed = (around.quotas(namespace) or {}).get(name)
+def _quota_note(after: Devices, quota: Mapping[str, int], name: str) -> str:
+    allowed = quota.get(name)
     if allowed is None or allowed >= after.devices:
         return ""
     return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
 
 
 def _with_nodes(
-    drafts: Sequence[MigrationStep], moving: Mapping[str, Sequence[Workload]], around: PlanInputs
+    drafts: Sequence[MigrationStep],
+    moving: Mapping[str, Sequence[Workload]],
+    neuron_nodes: NeuronNodes,
+    places: Places,
+    on_nodes: Mapping[str, frozenset[str]],
 ) -> Iterable[MigrationStep]:
     """The steps with the nodes that become free, and what the driver has free before each."""
-    neuron_nodes, places = around.neuron_nodes, around.places
-    if neuron_nodes is None or places is None:
-        yield from drafts
-        return
-    left = {node: set(uids) for node, uids in around.on_nodes.items() if node in neuron_nodes.plugin}
+    left = {node: set(uids) for node, uids in on_nodes.items() if node in neuron_nodes.plugin}
     for draft in drafts:
         nodes = []
         for node in sorted(left):

@@ -15,8 +15,7 @@ import orjson
 from commands.objects import current_versions
 from commands.objects.decider import Decider
 from commands.objects.documents import Document
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, path_steps
+from commands.objects.manifests import DEFAULT_NAMESPACE, FileStore, Manifest, manifests, path_steps
 from commands.objects.notices import Notice, PartDecision, Reporter, advice
 from commands.objects.shapes import Recorded, Shapes
 from commands.objects.text_edits import Splice

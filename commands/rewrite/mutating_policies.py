@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from commands.objects.file_store import FileStore
+from commands.objects.manifests import FileStore
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.claims.templates import Template
 from conversion.decide import decide_pod

@@ -6,7 +6,7 @@ from typing import Any
 
 from conversion.claims import selectors
 from conversion.claims.alternatives import Alternative, Merged
-from conversion.claims.instance_fit import DeviceConfig, Serving, group_of
+from conversion.claims.instance_fit import DeviceConfig, group_of
 from conversion.claims.layout import share_of
 from conversion.claims.pieces import Division
 from neuron import names
@@ -17,7 +17,6 @@ class Body:
 
     def __init__(
         self,
-        servings: Sequence[Serving],
         merged: Merged,
         division: Division,
         config: DeviceConfig,
@@ -26,6 +25,7 @@ class Body:
         by_type: bool,
     ) -> None:
         """Args: `division` of `merged`; `by_type`: whether all requests must select instance types."""
+        servings = merged.servings
         self._alternatives = merged.alternatives
         self._ties = merged.ties
         self._layouts = [each.layout for each in servings]

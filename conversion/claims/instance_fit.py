@@ -51,6 +51,7 @@ class Serving:
     """How one instance type serves a pod.
 
     Attributes:
+        arrangement: not compared: it depends on the layout and the sets. A plan makes servings with others.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
         pool: asks for cores that use one request together; empty if none do.
@@ -59,10 +60,14 @@ class Serving:
     entry: InstanceType
     layout: Layout
     connected_sets: tuple[ConnectedSet, ...]
-    arrangement: Arrangement
+    arrangement: Arrangement = dataclasses.field(compare=False)
     sets_lnc: bool
     devices: tuple[int, ...]
     pool: tuple[int, ...] = ()
+
+    def __hash__(self) -> int:
+        """Of little: hashing all fields of a type costs more than the servings that it would tell apart."""
+        return hash((self.entry.name, self.devices, self.layout))
 
     def cores(self, index: int, lnc: int | None) -> int:
         """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""

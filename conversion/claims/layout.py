@@ -52,6 +52,9 @@ class Layout:
     uses: tuple[tuple[int, ...], ...]
     shares: dict[int, int] = dataclasses.field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.uses, *self.counts.values()))
+
     @property
     def total(self) -> int:
         """Devices of the pod, shared ones included."""
@@ -123,6 +126,22 @@ def _covers(has: Grant, needs: Grant, per_device: int) -> bool:
     return has.devices * per_device + has.cores >= needs.devices * per_device + needs.cores
 
 
+def most_devices(asks: Sequence[Ask], devices: Sequence[int]) -> int:
+    """Devices of a pod in all. An init container uses those of apps, and of sidecars after it, before more of its own.
+
+    Args:
+        devices: for each ask, 0 for none.
+    """
+    later = sum(count for ask, count in zip(asks, devices, strict=True) if ask.role is Role.APP)
+    extra = 0
+    for ask, count in zip(reversed(asks), reversed(devices), strict=True):
+        if ask.role is Role.SIDECAR:
+            later += count
+        elif ask.role is Role.INIT:
+            extra = max(extra, count - later)
+    return later + extra
+
+
 def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[int], *, alone: bool = False) -> Layout:
     """Distribute devices over requests.
 
@@ -144,10 +163,7 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
         for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
         if count and ask.role is Role.INIT
     }
-    extra = max(
-        (devices[index] - sum(counts[later] for later in later_ones) for index, later_ones in reusable.items()),
-        default=0,
-    )
+    extra = most_devices(asks, devices) - sum(counts.values())
     if extra > 0:
         counts[EXTRA] = extra
     shared = (EXTRA,) if extra > 0 else ()

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -24,7 +24,7 @@ from conversion.claims.instance_fit import (
     too_many_requests,
 )
 from conversion.claims.layout import EXTRA, mask, share_of
-from conversion.claims.planning import Plan, plan, plan_in_one_place, plan_split
+from conversion.claims.planning import MOST_PLANS, Plan, plan, plan_in_one_place, remembered_plan
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
@@ -38,6 +38,10 @@ _COLLECTIVE_CORES: Final = (1, 2, 8, 16, 32)
 """Cores that the runtime's collectives serve there, and multiples of the last one (huggingface/optimum-neuron#619)."""
 _MOST_REMEMBERED: Final = 16
 """Containers of a pod that request devices, for which its claim is remembered."""
+
+
+_Untried: TypeAlias = tuple[int, InstanceType, str, Sequence[int], str]
+"""Of a container and a type: in words, the sets of devices that are not tried, their first devices, and their kind."""
 
 
 class Claim(Struct, frozen=True):
@@ -208,7 +212,7 @@ def _make(
         size = group_of(servings[0])
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
-    planned = plan_split(servings, config) or plan(servings, config)
+    planned = remembered_plan(tuple(servings), config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         whole = _whole_devices(servings, asks, config, unconnected=unconnected)
@@ -232,10 +236,10 @@ def _make(
     left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
     servings = list(merged.servings)
     by_type = pin_types or _needs_types(merged, servings[0], asks)
-    body = Body(servings, merged, planned.division, config, device_class, by_type=by_type)
+    made_of = _requests(planned, config, device_class, by_type)
     claim = Claim(
-        template=Template.make(body.summary(), body.spec()),
-        uses=tuple(body.use(use) if use else None for use in servings[0].layout.uses),
+        template=made_of.template,
+        uses=made_of.uses,
         types=tuple(entry.name for entry in candidates if entry.name in served),
         connected=config.efa is not None or _is_connected(merged, servings),
         exact=tuple(
@@ -245,8 +249,26 @@ def _make(
         ),
         sets_lnc=servings[0].sets_lnc,
     )
-    made = _Made(claim, servings, left_out, tuple(_untried(asks, merged, config)))
+    made = _Made(claim, servings, left_out, tuple(_untried(asks, merged, config, made_of.untried)))
     return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
+
+
+class _Requests(Struct, frozen=True):
+    """The requests of a plan as Kubernetes has them. `untried`: see `_left_untried`."""
+
+    template: Template
+    uses: tuple[tuple[str, ...] | None, ...]
+    untried: tuple[_Untried, ...]
+
+
+@functools.lru_cache(maxsize=MOST_PLANS)
+def _requests(planned: Plan, config: DeviceConfig, device_class: str, by_type: bool) -> _Requests:
+    body = Body(planned.merged, planned.division, config, device_class, by_type=by_type)
+    return _Requests(
+        Template.make(body.summary(), body.spec()),
+        tuple(body.use(use) if use else None for use in planned.merged.servings[0].layout.uses),
+        tuple(_left_untried(planned.merged)),
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -434,14 +456,16 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
     return findings
 
 
-def _untried(asks: Sequence[Ask], merged: Merged, config: DeviceConfig) -> Iterator[tuple[int, Finding]]:
+def _untried(
+    asks: Sequence[Ask], merged: Merged, config: DeviceConfig, left: Sequence[_Untried]
+) -> Iterator[tuple[int, Finding]]:
     """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most.
 
     What would work is planned for pods of which one container asks for devices.
     """
     alone = sum(1 for each in asks if each.amount) == 1 and not config.efa
     types = [serving.entry for serving in merged.servings]
-    for index, entry, where, untried, kind in _left_untried(merged):
+    for index, entry, where, untried, kind in left:
         *first, last = map(str, untried)
         starts = f"{', '.join(first)} or {last}" if first else last
         verb = "is" if len(untried) == 1 else "are"
@@ -459,13 +483,13 @@ def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: D
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
-    planned = plan_split([serving], config) or plan([serving], config)
+    planned = remembered_plan((serving,), config)
     if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
         return ""
     return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
 
 
-def _left_untried(merged: Merged) -> Iterator[tuple[int, InstanceType, str, Sequence[int], str]]:
+def _left_untried(merged: Merged) -> Iterator[_Untried]:
     """For each container and type with sets that are not tried: in words, their first devices, and their kind."""
     for serving in merged.servings:
         for identity in serving.layout.counts:
@@ -554,10 +578,16 @@ def _refusal(
     answer = serve(entry, asks, config, unconnected=unconnected)
     answer = tied(answer, asks, config) if isinstance(answer, Serving) else answer
     findings = answer.findings if isinstance(answer, TypeRefusal) else known.findings
-    choices = _Choices(candidates, config, others)
+    known_types = {entry.name for entry in candidates}
+    here = _Types(candidates)
+    elsewhere = _Types([each for each in others if each.name not in known_types and each.devices is not None])
+
+    def fix(ask: Ask) -> str:
+        return _choices(_nameless(ask.role, ask.resource, ask.amount, ask.cores), here, elsewhere, config)
+
     return Refusal(
         tuple(
-            dataclasses.replace(each, fix=choices.fix(by_path[each.path])) if each.code == "NEU105" else each
+            dataclasses.replace(each, fix=fix(by_path[each.path])) if each.code == "NEU105" else each
             for each in findings
         )
     )
@@ -581,42 +611,21 @@ def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
     return Finding("NEU218", path, message, fix, entry.name)
 
 
-class _Choices:
-    """What to request instead of a count that the candidates do not serve. Equal requests have one answer."""
-
-    def __init__(
-        self, candidates: Sequence[InstanceType], config: DeviceConfig, others: Iterable[InstanceType]
-    ) -> None:
-        known = {entry.name for entry in candidates}
-        self._candidates = candidates
-        self._config = config
-        self._others = _Types([each for each in others if each.name not in known and each.devices is not None])
-        self._known: dict[tuple[bool, int], str] = {}
-
-    def fix(self, ask: Ask) -> str:
-        """The nearest valid counts, and the types outside the candidates that serve the count."""
-        key = ask.in_cores, ask.amount
-        if key not in self._known:
-            self._known[key] = self._fix(ask)
-        return self._known[key]
-
-    def _fix(self, ask: Ask) -> str:
-        units = {
-            count * ((entry.cores(None) or 1) if ask.in_cores else 1)
-            for entry in self._candidates
-            for count in counts_of(entry)
-        }
-        choice = nearest(ask.amount, units)
-        fix = [f"Nearest valid counts: {choice}."] if choice else []
-        answers = _answers(self._others, [ask], self._config, unconnected=False)
-        serving = [
-            entry.name
-            for entry, answer in zip(self._others.entries, answers, strict=True)
-            if isinstance(answer, Serving)
-        ]
-        if serving:
-            fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
-        return " ".join(fix)
+@functools.lru_cache(maxsize=64)
+def _choices(ask: Ask, candidates: _Types, others: _Types, config: DeviceConfig) -> str:
+    """What to request instead of a count: the nearest ones of the candidates, and the other types that serve it."""
+    units = {
+        count * ((entry.cores(None) or 1) if ask.in_cores else 1)
+        for entry in candidates.entries
+        for count in counts_of(entry)
+    }
+    choice = nearest(ask.amount, units)
+    fix = [f"Nearest valid counts: {choice}."] if choice else []
+    answers = _answers(others, [ask], config, unconnected=False)
+    serving = [entry.name for entry, answer in zip(others.entries, answers, strict=True) if isinstance(answer, Serving)]
+    if serving:
+        fix.append(f"Instance types that serve {ask.amount}: {listed(serving)}.")
+    return " ".join(fix)
 
 
 def _too_many_alternatives(needed: TooMany) -> Finding:

@@ -5,6 +5,7 @@ Alternatives are left out, the last first, until the search is short enough (`ne
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -32,12 +33,23 @@ MOST_TRIED: Final = 7
 alternative, two between them, and in one place."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+MOST_PLANS: Final = 256
+"""Plans that are remembered. A pod of many containers has one of its own; lists of pods have few different ones."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """The requests of a claim."""
 
     merged: Merged
     division: Division
+
+
+@functools.lru_cache(maxsize=MOST_PLANS)
+def remembered_plan(servings: tuple[Serving, ...], config: DeviceConfig) -> Plan | TooMany:
+    """The plan with runs in two requests if there is one, else that of `plan`. The same for all pods that get so many
+    devices of these types, whatever unit they request."""
+    return plan_split(servings, config) or plan(servings, config)
 
 
 def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:

@@ -4,7 +4,8 @@ Karpenter ignores pods with claims (`ignore-dra-requests`, the default), or know
 not made yet. Such a pod stays Pending, while a pod with limits gets its node. EKS Auto Mode cannot run the driver.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from conversion.asks.conversion_context import ConversionContext
@@ -14,9 +15,11 @@ from conversion.claims.pools import Takers
 from conversion.facts import NamespaceFacts
 from conversion.objects import pods
 from neuron import names
-from neuron.api.fields import mapping, mappings, text
-from neuron.api.node_pools import NODE_GROUP, Pool, describe
-from neuron.api.nodes import REQUIRED, Requirement, matches_nothing
+from neuron.api.claim_specs import GROUP
+from neuron.api.fields import LimitRange, Namespace, ResourceQuota, WrongFormError, mapping, mappings, read, text
+from neuron.api.node_pools import KINDS, NODE_GROUP, Pool, read_described
+from neuron.api.nodes import REQUIRED, Requirement, matches_nothing, read_node
+from neuron.api.slices import read_slice
 from neuron.findings import Finding, few, short, warning
 
 _FIX: Final = (
@@ -125,15 +128,27 @@ def unknown_pools(context: ConversionContext) -> Finding:
     return warning("NEU905", "spec", message, fix, context.pools.problem)
 
 
-def unread_pool(kind: str, data: object) -> Iterator[Finding]:
-    """NEU905 about an object of a kind of `node_pools.KINDS` that has a wrong form."""
-    problem = describe(kind, data)
-    if isinstance(problem, str):
-        what, _, path = problem.partition(" - at `$")
+_READERS: Final[Mapping[tuple[str, str], Callable[[object], object]]] = {
+    ("", "Node"): read_node,
+    ("", "Namespace"): functools.partial(read, form=Namespace),
+    ("", "ResourceQuota"): functools.partial(read, form=ResourceQuota),
+    ("", "LimitRange"): functools.partial(read, form=LimitRange),
+    (GROUP, "ResourceSlice"): read_slice,
+    **{key: functools.partial(read_described, key[1]) for key in KINDS},
+}
+"""What reads the objects on which decisions about pods depend, and that have no check of their own."""
+
+
+def unread(group: str, kind: str, data: object) -> Iterator[Finding]:
+    """NEU905 about an object of a kind of `_READERS` that has a wrong form."""
+    try:
+        _READERS.get((group, kind), mapping)(data)
+    except WrongFormError as error:
+        path, what = pods.place(error)
         name = short(text(mapping(mapping(data).get("metadata")).get("name")), _MOST_NAME)
-        message = f"{kind} {name} cannot be read: {what}. Pods are decided as if it were not there."
-        fix = "Give the field the type of the CustomResourceDefinition."
-        yield warning("NEU905", path.strip(".`"), message, fix)
+        named = f"{kind} {name}".rstrip()
+        message = f"{named} cannot be read: {what}. Pods are decided without what cannot be read."
+        yield warning("NEU905", path, message, pods.how_to_read(what, "kubectl refuses the object: correct the field."))
 
 
 def unmet_selection(selection: NodeSelection, context: ConversionContext) -> Iterator[Finding]:
@@ -196,8 +211,8 @@ def _ways(selection: NodeSelection) -> Iterator[str]:
 def _label(requirements: Sequence[Requirement]) -> str:
     for each in requirements:
         key, values = str(each.get("key")), each.get("values") or ()
-        if each.get("operator") not in ("In", "Exists"):
-            continue
+        if each.get("operator") not in ("In", "Exists", "Gt", "Lt"):
+            continue  # NotIn and DoesNotExist match nodes without the label, too.
         automatic = key == names.LABEL_COMPUTE_TYPE and set(map(str, values)) == {names.AUTO_MODE}
         if automatic or key.startswith((*_KARPENTER, _AUTO_MODE_LABELS)):
             return key

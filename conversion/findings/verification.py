@@ -18,7 +18,8 @@ from checks.claims.connections import group_size
 from conversion.asks.claimed import Claimed, claimed
 from conversion.asks.records import Requests
 from conversion.claims import selectors, templates
-from conversion.claims.containers import Ask, Role
+from conversion.claims.containers import Ask
+from conversion.claims.layout import most_devices
 from conversion.objects import pods
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.api.configs import covers
@@ -144,7 +145,8 @@ def _is_covered(spec: ClaimSpec, found: Claimed, sources: Sources) -> bool:
             return False
         held += max((each for each in most if each is not None), default=0)
     efa = found.record.efa
-    return held <= _most_devices(found.asks) and interfaces <= (0 if efa is None else efa.count)
+    allowed = most_devices(found.asks, [_rounded(each) for each in found.asks])
+    return held <= allowed and interfaces <= (0 if efa is None else efa.count)
 
 
 def _interfaces(request: DeviceRequest, sources: Sources) -> int:
@@ -166,19 +168,6 @@ def _held(request: DeviceRequest, constraints: Sequence[Constraint], sources: So
         group_size(each.match_attribute) and covers(frozenset(each.requests), request.reference) for each in constraints
     )
     return request.count if grouped or selectors.selects_single_devices(first) else None
-
-
-def _most_devices(asks: Sequence[Ask]) -> int:
-    """The most devices that conversion requests for a pod: the total of `layout.lay_out`, on any type."""
-    apps = sum(_rounded(ask) for ask in asks if ask.role is Role.APP)
-    later = apps
-    extra = 0
-    for ask in reversed(asks):
-        if ask.role is Role.SIDECAR:
-            later += _rounded(ask)
-        elif ask.role is Role.INIT:
-            extra = max(extra, _rounded(ask) - later)
-    return later + extra
 
 
 def _rounded(ask: Ask) -> int:

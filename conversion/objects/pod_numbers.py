@@ -7,6 +7,7 @@ Volcano).
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -58,15 +59,16 @@ def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Seque
     if found.check is not None:
         return _sharing(data, group, kind)
     count = _NUMBERS.get((group, kind), _unsaid)
-    places = list(found.pods(data))
+    places = found.pods(data)
     pods = [
         WorkloadPods(path_text(place.path), place.template, *_split(count(data, place.path)))
-        for place in places[:MOST_TEMPLATES]
+        for place in itertools.islice(places, MOST_TEMPLATES)
     ]
-    if not places:
+    if not pods:
         return [WorkloadPods("", {}, None, _NO_TEMPLATE)]
-    if len(places) > MOST_TEMPLATES:
-        pods.append(WorkloadPods("", {}, None, f"only {MOST_TEMPLATES} of its {len(places)} pod templates are counted"))
+    if more := sum(1 for _ in places):
+        every = MOST_TEMPLATES + more
+        pods.append(WorkloadPods("", {}, None, f"only {MOST_TEMPLATES} of its {every} pod templates are counted"))
     return pods
 
 

@@ -12,13 +12,14 @@ Sources: workflow/controller/workflowpod.go of Argo Workflows; docs/serving/spec
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from checks.words import meant
 from neuron import names
-from neuron.api.fields import mapping
+from neuron.api.fields import mapping, mappings, text
 
 Path: TypeAlias = tuple[str | int, ...]
 """Steps into a document: names of members and indices of items."""
@@ -27,6 +28,7 @@ ANY: Final = "*"
 """A step of a pattern: each item or member."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_METADATA_KEY: Final = re.compile(r"metadata\.(labels|annotations)(?:\.([A-Za-z0-9_]+)|\[([^\]]*)\])", re.ASCII)
 _SECTIONS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("limits", "requests")
 
@@ -39,11 +41,14 @@ class PodPlace:
         path: in the object: of the pod template, or of what takes its place.
         template: the pod template. In kinds without pod templates, one that is made of the fields of the object.
         fields: for a made template: field paths in it, and where the object has them. Empty: the template is at `path`.
+        metadata: for a made template: `labels` or `annotations`, some of them, and where the object has these. The
+            first with a key counts.
     """
 
     path: Path
     template: dict[str, object]
     fields: tuple[tuple[str, str], ...] = ()
+    metadata: tuple[tuple[str, Mapping[str, object], Path], ...] = ()
 
     @property
     def is_template(self) -> bool:
@@ -55,11 +60,17 @@ class PodPlace:
         outer = path_text(self.path)
         if not self.fields:
             return f"{outer}.{path}" if outer and path else outer or path
-        known = [each for each in self.fields if _is_below(path, each[0])]
-        if not known:
-            return outer
-        inner, found = max(known, key=lambda each: len(each[0]))
-        return (found + path.removeprefix(inner)).removeprefix(".")
+        if (key := _METADATA_KEY.match(path)) is not None:
+            field, name = key[1], key[2] or key[3]
+            where = next((at for each, found, at in self.metadata if each == field and name in found), None)
+            if where is not None:
+                return f"{path_text(where)}[{name}]{path[key.end() :]}"
+        fields, inner = dict(self.fields), path
+        while inner not in fields:
+            if not inner:
+                return outer
+            inner = inner[: max(inner.rfind("."), inner.rfind("["), 0)]
+        return outer if path and not inner else (fields[inner] + path.removeprefix(inner)).removeprefix(".")
 
 
 def find_pods(data: object) -> Iterator[PodPlace]:
@@ -98,11 +109,6 @@ def _children(parent: object, step: str | int) -> list[tuple[str | int, object]]
             return [(step, parent[step])]
         case _:
             return []
-
-
-def _is_below(path: str, outer: str) -> bool:
-    """Whether a field path is that of a field or of a part of it."""
-    return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
 
 
 def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> Iterator[PodPlace]:
@@ -168,6 +174,8 @@ CLAIMS: Final = "resourceClaims"
 SPEC_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName", CLAIMS)
 """Fields of a pod, beside containers, that say where it runs and which claims it has."""
 _METADATA: Final = ("labels", "annotations")
+_MOST_KEYS: Final = 1024
+"""Labels of one object that its pods get. Each pod of a Workflow gets a copy of them."""
 
 _ARGO_MAIN: Final = "main"
 _KNATIVE_CONTAINER: Final = "user-container"
@@ -184,23 +192,27 @@ class _Maker:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metadata: dict[str, dict[str, object]] = {}
+        self._keys: list[tuple[str, Mapping[str, object], Path]] = []
         self._spec: dict[str, Any] = {}
-        self._fields: list[tuple[str, str]] = [("", path_text(path))]
+        self._fields: list[tuple[str, str]] = []
 
     def labelled(self, path: Path, metadata: object) -> None:
         """Add labels and annotations; those that are set already stay. `path`: of `metadata` in the object."""
-        for field in _METADATA:
-            found = mapping(mapping(metadata).get(field))
-            added = {key: value for key, value in found.items() if key not in self._metadata.get(field, {})}
-            if added:
-                self._metadata.setdefault(field, {}).update(added)
-                where = path_text((*path, field))
-                self._fields += [(path_text(("metadata", field, key)), f"{where}[{key}]") for key in added]
+        owner = mapping(metadata)
+        for field in _METADATA if owner else ():
+            found = mapping(owner.get(field))
+            if len(found) > _MOST_KEYS:
+                found = dict(itertools.islice(found.items(), _MOST_KEYS))
+            if found:
+                known = self._metadata.get(field, {})
+                self._metadata[field] = {**known, **found, **known}
+                self._keys.append((field, found, (*path, field)))
 
     def scheduled(self, path: Path, owner: object) -> None:
         """Set the fields for scheduling and claims that are not set yet. `path`: of `owner` in the object."""
-        for field in SPEC_FIELDS:
-            value = mapping(owner).get(field)
+        found = mapping(owner)
+        for field in SPEC_FIELDS if found else ():
+            value = found.get(field)
             if value and field not in self._spec:
                 self._spec[field] = value
                 self._fields.append((f"spec.{field}", path_text((*path, field))))
@@ -232,24 +244,26 @@ class _Maker:
 
     def declared_elsewhere(self) -> None:
         """Declare the claims to which containers refer: the object adds them in a form that is not read here."""
-        known = [mapping(each).get("name") for each in self._spec.get(CLAIMS) or ()]
-        for section in ("containers", "initContainers"):
-            for _, name in values_at(self._spec, (section, "*", "resources", "claims", "*", "name")):
-                if name not in known:
-                    known.append(name)
-                    self._spec[CLAIMS] = [*(self._spec.get(CLAIMS) or ()), {"name": name}]
+        declared = mappings(self._spec.get(CLAIMS))
+        known = {name: None for each in declared if isinstance(name := each.get("name"), str)}
+        places = [values_at(self._spec, (each, "*", "resources", "claims", "*", "name")) for each in _SECTIONS]
+        used = {name: None for _, name in itertools.chain(*places) if isinstance(name, str)}
+        added = [{"name": name} for name in used if name not in known]
+        if added:
+            self._spec[CLAIMS] = [*(self._spec.get(CLAIMS) or ()), *added]
 
     def made(self) -> Iterator[PodPlace]:
         """The pod; none without containers."""
         if "containers" in self._spec:
             metadata = {"metadata": self._metadata} if self._metadata else {}
-            yield PodPlace(self.path, {**metadata, "spec": self._spec}, tuple(self._fields))
+            yield PodPlace(self.path, {**metadata, "spec": self._spec}, tuple(self._fields), tuple(self._keys))
 
 
 def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
     """The pods of an Argo Workflow: one for each template with containers."""
     spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
     defaults = mapping(spec.get("templateDefaults"))
+    patched = any(CLAIMS in text(owner.get("podSpecPatch")) for owner in (defaults, spec))
     for path, template in values_at(spec, ("templates", "*")):
         if not isinstance(template, dict):
             continue
@@ -266,7 +280,7 @@ def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
         pod.containers((*at, "containerSet", "containers"), inner, _ARGO_MAIN)
         pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
         pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
-        if any(CLAIMS in str(owner.get("podSpecPatch")) for owner in (template, defaults, spec)):
+        if patched or CLAIMS in text(template.get("podSpecPatch")):
             pod.declared_elsewhere()
         yield from pod.made()
 
@@ -364,4 +378,4 @@ def pods_of_train_job(data: object) -> Iterator[PodPlace]:
         for place in pod.made():
             found = dict(resources_place(path, _TRAINER, resources).fields)
             others = [each for each in place.fields if each[0] != "spec.containers[0]"]
-            yield PodPlace(path, place.template, (*others, *found.items()))
+            yield PodPlace(path, place.template, (*others, *found.items()), place.metadata)

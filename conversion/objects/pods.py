@@ -550,6 +550,16 @@ def place(error: BaseException) -> tuple[str, str]:
     return _MEMBER.sub(r"\1[\2]", path), what
 
 
+_NOT_TEXT: Final = re.compile(r"Expected `str( \| null)?`, got `(bool|int|float)`")
+
+
+def how_to_read(message: str, otherwise: str) -> str:
+    """How to mend what a message of `place` says; `otherwise`: where a value is text, or should be none."""
+    if _NOT_TEXT.fullmatch(message):
+        return "It has to be text: write the value in quotes. YAML reads n, y, no, yes, on and off as booleans."
+    return otherwise
+
+
 def decode(raw: bytes | Raw) -> Pod:
     """Decode a Pod from JSON.
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Final, Literal
 
-from kubeletplugin.discover.sysfs import NodeHardware
+from kubeletplugin.discover.sysfs import MOST_CORES, NodeHardware
 from kubeletplugin.ports import JsonObject
 from neuron import names
 from neuron.api.taints import Taint
@@ -34,8 +34,6 @@ ShareSetting = Literal["auto", "on", "off"]
 """auto: devices of rings and chains, and devices that are alone on their node."""
 SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 """Fields of a device that the API server drops if the feature is disabled."""
-MOST_CORES: Final = 128
-"""A request policy has at most 10 values: 0, and the powers of two up to this number, and one that is none."""
 
 
 def device_name(index: int) -> str:

@@ -19,6 +19,7 @@ from typing import Final
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
+from kubeletplugin.ports import WAITS
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.taints import Taint
@@ -233,6 +234,14 @@ def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:
     return DeviceHealth(NODE_DEVICE, worst.status, worst.reason, f"{worst.device}: {worst.message}"[:MAX_MESSAGE])
 
 
+def _blocked(last: DeviceHealth) -> DeviceHealth:
+    """The health of a device whose files do not answer. What was unhealthy stays so, with its taint."""
+    if last.status is HealthStatus.UNHEALTHY:
+        return last
+    message = f"the kernel driver's files have not answered for {WAITS.health_lost} s"
+    return DeviceHealth(last.device, HealthStatus.UNKNOWN, "", message)
+
+
 class HealthMonitor(Changing):
     """Checks the hardware at intervals, and notifies waiting streams of changes of `snapshot`.
 
@@ -254,12 +263,14 @@ class HealthMonitor(Changing):
         self._clock = clock
         self.interval: Final = interval
         self._seen: frozenset[int] = frozenset()
+        self._blocked = False
         self._facts: NodeFacts | None = None
         self.snapshot = HealthSnapshot(NodeHardware(None, None), None)
 
     async def refresh(self) -> None:
         """Check the hardware now."""
         self._catalogue, hardware = await asyncio.to_thread(lambda: (self._read_catalogue(), self._discover()))
+        self._blocked = False
         self._take(hardware)
 
     def use_facts(self, facts: NodeFacts) -> None:
@@ -268,14 +279,28 @@ class HealthMonitor(Changing):
         self._take(self.snapshot.hardware)
 
     async def run(self) -> None:
-        """Check the hardware until cancelled."""
+        """Check the hardware until cancelled.
+
+        A file of a kernel driver that hangs blocks its reader. Then no device is healthy any more: the kubelet would
+        take a health that is sent again for a new one.
+        """
         while True:
             await self._clock.sleep(self.interval)
-            await self.refresh()
+            check = asyncio.create_task(self.refresh())
+            try:
+                await asyncio.wait({check}, timeout=WAITS.health_lost)
+                if not check.done():
+                    self._blocked = True
+                    self._take(self.snapshot.hardware)
+                await check
+            finally:
+                check.cancel()
 
     def _take(self, hardware: NodeHardware) -> None:
         instance = instance_type(hardware, self._facts, self._catalogue)
         snapshot = assess(hardware, instance, self._seen)
+        if self._blocked:
+            snapshot = dataclasses.replace(snapshot, health=tuple(map(_blocked, snapshot.health)))
         self._seen |= {device.index for device in hardware.devices}
         if snapshot == self.snapshot:
             return

@@ -31,6 +31,18 @@ PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
 
 ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
 
+MEMORY: Final = "device_mem"
+"""Bytes of device memory, by the core for which they were allocated."""
+DRIVER_MEMORY: Final = "driver_memory"
+"""The part of it that the kernel driver has for itself."""
+BUSY: Final = "nc_time_in_use"
+"""Microseconds."""
+POWER: Final = "utilization"
+"""`status,time,least,most,average` of the last minute, in percent of the device's largest power."""
+
+USE: Final = (MEMORY, DRIVER_MEMORY, BUSY, POWER)
+"""Names of the files that tell the use of a device's first core, and of the device."""
+
 COMPONENTS_SINCE: Final = (2, 30, 2)
 """The first version of the kernel driver with `unhealthy_components`."""
 DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)
@@ -41,6 +53,11 @@ _POWER_MANAGEMENT: Final = "power"
 """A directory of the kernel for every device; the Neuron driver's own of that name are deeper."""
 _MAX_DEPTH: Final = 5
 _MAX_LENGTH: Final = 4096
+MOST_CORES: Final = 128
+"""Of a device: a request policy has at most 10 values: 0, the powers of two up to this number, and one that is none.
+What is above, such as 4294967295 for an error, is no number of cores."""
+_WORD: Final = re.compile(r"[!-~]{1,64}", re.ASCII)
+"""Serial numbers and ids of UltraServer sets, which go into variables of containers and into API objects."""
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 _NO_NODE: Final = -1
 _NO_SERVER: Final = frozenset({"", "0" * 16})
@@ -210,7 +227,7 @@ def read_ultraserver(sysfs_root: Path) -> UltraServer | None:
     members = {}
     for nodes, (server, node) in texts.items():
         number = _number(node)
-        if server not in _NO_SERVER and number is not None and number > _NO_NODE:
+        if server not in _NO_SERVER and _WORD.fullmatch(server) and number is not None and number > _NO_NODE:
             members[nodes] = Membership(server, number)
     return UltraServer(
         modes=frozenset(_numbers(modes)),
@@ -239,13 +256,16 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
             unreadable.append(str(error))
             return None
 
-    cores, connected = read("core_count"), read("connected_devices")
+    cores, connected, serial = _number(read("core_count") or ""), read("connected_devices"), read("serial_number") or ""
+    if cores is not None and not 0 < cores <= MOST_CORES:
+        unreadable.append(f"{files['core_count']}: it says {str(cores)[:20]}, which is no number of cores")
+        cores = None
     counters = {name: _number(read(name) or "") for name in ECC_COUNTERS}
     device = NeuronDevice(
         index=index,
-        cores=_number(cores or ""),
+        cores=cores,
         connected=None if connected is None else frozenset(_numbers(connected)),
-        serial=read("serial_number") or None,
+        serial=serial if _WORD.fullmatch(serial) else None,
         has_node=(dev_root / f"neuron{index}").exists(),
         counters={name: count for name, count in counters.items() if count is not None},
         unhealthy=_words(read("unhealthy_components") or ""),
@@ -393,5 +413,5 @@ def neuron_functions(directory: Path) -> dict[str, Path]:
 def _place(function: Path) -> Place:
     root = next((part for part in function.parts if _ROOT.fullmatch(part)), None)
     number = text(function / "numa_node") or ""
-    known = number.isascii() and number.isdecimal()  # -1: the firmware tells none
+    known = number.isascii() and number.isdecimal() and len(number) < 6  # -1: the firmware tells none
     return Place(root, int(number) if known else None, function.name)

@@ -163,8 +163,9 @@ class SpecFiles:
     def ensure(self, claim: PreparedClaim) -> bool:
         """Write the claim's spec, unless the file has this content already; returns whether it was written."""
         path = self.path(claim.uid)
-        whole = spec(claim, self._boot_id, self._dev_root)
-        if self._metadata is not None:
+        if self._metadata is None:
+            whole = spec(claim, self._boot_id, self._dev_root)
+        else:
             # The runtime refuses a container whose mount has no source.
             self._metadata.ensure(claim)
             whole = spec(claim, self._boot_id, self._dev_root, self._metadata.mount)

@@ -91,13 +91,18 @@ def visible_cores(numbers: Sequence[int]) -> str:
 
 
 def read_visible_cores(value: str) -> tuple[int, ...]:
-    """The cores of a value that `visible_cores` wrote; none if it is something else."""
+    """The cores of a value that `visible_cores` wrote; none if it is something else.
+
+    It is ascending. Containers choose their variables: "0-9999" many times is more than the driver has memory for.
+    """
     found: list[int] = []
     for part in value.split(","):
         match = _CORES.fullmatch(part)
         if match is None:
             return ()
         first = int(match[1])
+        if found and first <= found[-1]:
+            return ()
         found += range(first, int(match[2] or first) + 1)
     return tuple(found)
 
@@ -149,14 +154,17 @@ class MetadataFiles:
         """The host's file of a request. Raises ValueError for names that could point outside the directory."""
         return self._directory / ClaimFile(claim.uid, request, claim.number).name
 
-    def mount(self, claim: PreparedClaim, request: str) -> dict[str, object]:
-        """The mount of a request's file, as in a CDI spec."""
+    def mount(self, claim: PreparedClaim, request: str) -> dict[str, object] | None:
+        """The mount of a request's file, as in a CDI spec; None if the request is not known."""
+        if not request:
+            return None
         place = container_path(_document(claim, request), request)
         return {"hostPath": str(self.path(claim, request)), "containerPath": place, "options": ["ro", "bind"]}
 
     def ensure(self, claim: PreparedClaim) -> None:
         """Write the claim's files, unless they have this content already."""
-        for request in dict.fromkeys(device.parent_request for device in claim.devices):
+        # A claim that was restored, and that another driver of our name prepared, may have no name of its request.
+        for request in dict.fromkeys(device.parent_request for device in claim.devices if device.request):
             path, document = self.path(claim, request), _document(claim, request)
             content = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
             durable_update(self._files, path, content)

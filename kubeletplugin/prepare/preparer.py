@@ -83,6 +83,7 @@ class Preparer:
         self._lock_timeout = lock_timeout
         self._problems: list[str] = []
         self._damaged = b""
+        self._unprepared: set[str] = set()  # while claims may be missing in the state
 
     def recover(self) -> Recovery:
         """Make checkpoint and CDI specs consistent after a start.
@@ -111,6 +112,7 @@ class Preparer:
         with self._locked():
             checkpoint = self._load()
             checkpoint = dataclasses.replace(checkpoint, count=checkpoint.count + 1)
+            self._unprepared.discard(claim.uid)
             before = checkpoint.claims.get(claim.uid)
             if before is not None and before.allocation == allocation_digest(claim):
                 prepared = dataclasses.replace(before, asked=checkpoint.count)
@@ -156,6 +158,8 @@ class Preparer:
             rest = checkpoint.ended(uid) if hold else checkpoint.without_claims(uid, uid_before(uid))
             if rest != checkpoint:
                 self._store.save(rest)
+            if rest.incomplete:
+                self._unprepared.add(uid)
 
     def release(self, claim: PreparedClaim) -> bool:
         """Release a claim, unless it was prepared since it was read; returns whether. Raises as `unprepare`."""
@@ -209,7 +213,9 @@ class Preparer:
         with self._locked():
             checkpoint = self._load()
             checkpoint = dataclasses.replace(checkpoint, count=max([checkpoint.count, *told.numbers]))
-            lost = {claim.uid: claim for claim in running if claim.uid not in checkpoint.claims}
+            # The kubelet may have unprepared a claim since it told of it.
+            known = checkpoint.claims.keys() | self._unprepared
+            lost = {claim.uid: claim for claim in running if claim.uid not in known}
             # A claim that was allocated again by force has no device that it was not prepared for.
             objects = {
                 each.uid: each
@@ -238,8 +244,8 @@ class Preparer:
                 notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
                 notes.extend(_doubts(restored))
             for uid, indices in told.ended(checkpoint.claims, view).items():
-                known = checkpoint.claims.get(uid_before(uid))
-                all_indices = indices | known.held if known is not None else indices
+                before = checkpoint.claims.get(uid_before(uid))
+                all_indices = indices | before.held if before is not None else indices
                 ended = _ended(uid, all_indices, view, objects.get(uid))
                 checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=checkpoint.count))
                 notes.append(f"Claim {ended} has ended, and its containers still run: its devices are held.")
@@ -248,6 +254,7 @@ class Preparer:
             if self._damaged and (lines := difference(self._damaged, checkpoint)):
                 notes.append(f"The damaged checkpoint and the restored state differ:\n{lines}")
             self._damaged = b""
+            self._unprepared.clear()
             notes += self._align(checkpoint)
         return Recovery(tuple(errors), tuple(notes))
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kubeletplugin.changes import Clock
@@ -24,7 +24,7 @@ from kubeletplugin.prepare.usage import Hold, UsedDevice, in_use
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from neuron.api.fields import WrongFormError, mapping, mappings
-from neuron.api.stored_claims import Result, read_stored_claim
+from neuron.api.stored_claims import Result, StoredClaim, read_stored_claim
 from runtime.api_server import ApiServerError, UnreadableAnswerError
 
 _SPREAD: Final = (0.8, 1.2)
@@ -129,15 +129,11 @@ class Sweeper:
         """
         used, view = await self._driver.usage.listed(), self._driver.view()
         claims = sorted({(each.namespace, each.claim) for each in used})
-        bodies = await asyncio.gather(*(self._object(*claim) for claim in claims))
-        objects = {
-            claim: (found, body)
-            for claim, body in zip(claims, bodies, strict=True)
-            if body is not None and (found := self._allocated_here(body)) is not None
-        }
-        allocated = [found for found, _ in objects.values()]
-        running = _running(used, self._driver.pool, view, {claim: found.uid for claim, (found, _) in objects.items()})
-        by_status = {found.uid: variables_in_status(found, body) for found, body in objects.values()}
+        bodies = [body for body in await asyncio.gather(*(self._object(*claim) for claim in claims)) if body]
+        found = [(found, body) for body in bodies if (found := self._allocated_here(body)) is not None]
+        allocated = [each for each, _ in found]
+        running = _running(used, self._driver.pool, view, filter(None, map(_stored, bodies)))
+        by_status = {each.uid: variables_in_status(each, body) for each, body in found}
         told = Told(by_status=by_status)
         try:
             told = Told(await self._driver.usage.processes(environment=True), by_status)
@@ -195,30 +191,44 @@ class Sweeper:
         """Whether the claim's object still has the same UID and the prepared devices of this node."""
         try:
             body = await self._driver.objects.claim(claim.namespace, claim.name)
-            stored = read_stored_claim(body) if body is not None else None
-        except (UnreadableAnswerError, *_ODD):
+        except UnreadableAnswerError:
             return True  # a claim of that name exists
-        if stored is None:
+        if body is None:
             return False
+        if (stored := _stored(body)) is None:
+            return True
         here = [each for each in stored.ours if each.pool == self._driver.pool]
         same = all(any(_is_same(device, each) for each in here) for device in claim.devices)
         return same and stored.metadata.uid == claim.uid
 
 
+def _stored(body: JsonObject) -> StoredClaim | None:
+    """The claim that an object is; None if it has another structure."""
+    try:
+        return read_stored_claim(body)
+    except _ODD:
+        return None
+
+
 def _running(
-    used: Iterable[UsedDevice], pool: str, view: NodeView, uids: Mapping[tuple[str, str], str]
+    used: Iterable[UsedDevice], pool: str, view: NodeView, objects: Iterable[StoredClaim]
 ) -> tuple[PreparedClaim, ...]:
     """The claims that pods use, as they were prepared. Their variables are not known.
 
     Args:
-        uids: of the claims' objects; the CDI ids of another driver that prepared a claim do not tell it.
+        objects: the CDI ids of another driver that prepared a claim tell neither its UID nor its requests.
     """
+    known = {(each.metadata.namespace, each.metadata.name): each for each in objects}
     found: dict[str, dict[str, PreparedDevice]] = defaultdict(dict)
     names_of: dict[str, UsedDevice] = {}
     for each in used:
-        uid = each.uid or uids.get((each.namespace, each.claim), "")
+        stored = known.get((each.namespace, each.claim))
+        uid = each.uid or (stored.metadata.uid if stored is not None else "")
         if uid and each.pool == pool:
-            device = undecided_device(each.request, each.device, pool, each.share_id, view)
+            ours = stored.ours if stored is not None else ()
+            requests = (one.request.partition("/")[0] for one in ours if (one.pool, one.device) == (pool, each.device))
+            request = each.request or next(requests, "")
+            device = undecided_device(request, each.device, pool, each.share_id, view)
             found[uid].setdefault(f"{each.request}/{each.device}", device)
             names_of[uid] = each
     return tuple(

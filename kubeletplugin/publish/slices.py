@@ -153,6 +153,12 @@ def slice_name(node: str, number: int) -> str:
     return node + ending
 
 
+def is_slice_name(node: str, name: str) -> bool:
+    """Whether `slice_name` makes this name for a slice of the node."""
+    number = name[-3:]
+    return number.isdecimal() and name == slice_name(node, int(number))
+
+
 def desired_slices(
     facts: NodeFacts,
     found: NodeDevices,
@@ -266,9 +272,9 @@ def _common_attributes(
         strings[f"networkNodeLayer{layer}"] = facts.network_nodes.get(layer)
     if instance.ultraserver_nodes:
         strings["capacityBlockId"] = facts.capacity_block
-    # The API server denies a slice with longer strings.
+    # The API server denies a slice with longer strings; it counts bytes.
     attributes: JsonObject = {
-        name: {"string": value} for name, value in strings.items() if value and len(value) <= MAX_STRING
+        name: {"string": value} for name, value in strings.items() if value and len(value.encode()) <= MAX_STRING
     }
     if instance.configures_logical_neuron_core and hardware.logical_nc in instance.logical_neuron_cores:
         attributes[names.ATTRIBUTE_DEFAULT_LNC] = {"int": hardware.logical_nc}

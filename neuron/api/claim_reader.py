@@ -78,6 +78,8 @@ _EMPTY: Final[Mapping[str, object]] = {}
 _OBJECT: Final = (dict, Mapping)
 """For isinstance: it compares with a class much faster than with an abstract one."""
 _SHOWN: Final = 64
+_NAMED: Final = 64
+"""Unknown fields of one claim that are named, each after a comparison with the known ones; the others are counted."""
 
 
 def read_claim(kind: str, api_version: str, spec: object) -> tuple[ClaimSpec, tuple[Finding, ...]]:
@@ -148,6 +150,7 @@ class _SpecReader:
     def __init__(self, api_version: str) -> None:
         self.findings = Findings()
         self._suggestions = Suggestions()
+        self._to_name = _NAMED
         under = _FIELDS_UNDER.get(api_version)
         if under is None:
             hint = did_you_mean(api_version, VERSIONS)
@@ -177,7 +180,9 @@ class _SpecReader:
             self._wrong_type(value, path, "an object")
             return _EMPTY
         unknown = [key for key in value if key not in known.names]
-        named, others = unknown[:16], unknown[16:]
+        most = min(16, self._to_name)
+        named, others = unknown[:most], unknown[most:]
+        self._to_name -= len(named)
         for key in named:
             self._unknown_field(str(key), path, known.names)
         if others:

@@ -104,6 +104,41 @@ class ObjectMeta(Fields, frozen=True):
         return next((each for each in self.owner_references or () if each.controller), None)
 
 
+class Namespace(Fields, frozen=True):
+    """The form of a Namespace."""
+
+    metadata: ObjectMeta
+
+
+class _Hard(Fields, frozen=True):
+    hard: dict[str, object] | None = None
+    scopes: list[str] | None = None
+    scope_selector: dict[str, object] | None = None
+
+
+class ResourceQuota(Fields, frozen=True):
+    """The form of a ResourceQuota."""
+
+    spec: _Hard | None = None
+
+
+class _Limit(Fields, frozen=True):
+    type: str
+    min: dict[str, object] | None = None
+    max: dict[str, object] | None = None
+    max_limit_request_ratio: dict[str, object] | None = None
+
+
+class _Limits(Fields, frozen=True):
+    limits: list[_Limit] | None = None
+
+
+class LimitRange(Fields, frozen=True):
+    """The form of a LimitRange."""
+
+    spec: _Limits | None = None
+
+
 _METADATA: Final = (
     *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers"),

@@ -140,9 +140,18 @@ Described: TypeAlias = Pool | tuple[str, ...] | str
 def describe(kind: str, item: object) -> Described | None:
     """What an object of a kind of `KINDS` says; None for one that describes no nodes."""
     try:
-        return read_zones(item) if kind == NODE_CLASS[1] else read_pool(kind, item)
+        return read_described(kind, item)
     except WrongFormError as error:
         return str(error)
+
+
+def read_described(kind: str, item: object) -> Pool | tuple[str, ...] | None:
+    """What an object of a kind of `KINDS` says; None for one that describes no nodes.
+
+    Raises:
+        neuron.api.fields.WrongFormError: it has another form.
+    """
+    return read_zones(item) if kind == NODE_CLASS[1] else read_pool(kind, item)
 
 
 def read_pool(kind: str, item: object) -> Pool | None:

@@ -162,7 +162,10 @@ class DeviceTally:
         self._lncs[value] = None
 
     def environment(self, container: Mapping[str, object]) -> None:
-        """Read the environment variables that set the logical NeuronCore. A value that is not known may be any."""
+        """Read the environment variables that set the logical NeuronCore. A value that is not known may be any.
+
+        `envFrom` does not count: few of its sources hold such a variable, and each pod that has one would be refused.
+        """
         for value in environment.logical_neuron_cores(container).values():
             self._lncs |= dict.fromkeys((1, 2) if value is None else (value,) if value else ())
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import io
 import itertools
 import json
 import sys
@@ -95,7 +96,7 @@ def pod() -> Walk:
     """A review of the first pod of its kind, from the endpoint to the answer."""
     backend = StandaloneBackend()
     reviewers = chain.reviewers(trainium(), backend.view, backend.templates, Inline())
-    telemetry = Telemetry(Metrics("0"), logs.DecisionLog(lambda _: None, "json", enabled=True))  # type: ignore[arg-type]
+    telemetry = Telemetry(Metrics("0"), logs.DecisionLog(io.BytesIO(), "json", enabled=True))
     application = build(reviewers, {}, Lifecycle(), RequestLimits(BodyReader(1 << 20, 5)), telemetry)
     recorder = Recorder()
 

@@ -9,10 +9,12 @@ from typing import Any, Final
 import pytest
 
 from checks.claims import configs
+from conversion.objects.wire import AdmissionRequest
 from neuron.allocator import search_cost
+from neuron.api.claim_reader import claim_spec
 from neuron.hardware.instances import Catalogue
 from tests.attacks.worst_pods import MOST_CALLS, counted_calls
-from tests.support.clusters import first_step, request
+from tests.support.clusters import FakeCluster, first_step, request
 from tests.support.trainium import trainium
 from tests.support.validation import claim, devices, first_available, judge, world
 from tests.support.validation import request as device_request
@@ -112,14 +114,25 @@ def changed(shape: Shape, draw: random.Random) -> Shape:
     return Shape(tuple(requests), tuple(settings), tuple(ties), wrong, letters)
 
 
-def calls(shape: Shape) -> int:
+def _validator() -> Validator:
+    return Validator(trainium(), Catalogue(), StandaloneBackend().view)
+
+
+def _of_claim(spec: Any, *more: Any) -> AdmissionRequest:
+    return request({"spec": spec}, *more, kind="ResourceClaim", group="resource.k8s.io")
+
+
+def calls_of(spec: Any) -> int:
     """Calls of the check of a claim of which nothing is remembered; the first check fills caches of types."""
-    view = StandaloneBackend().view
-    review = request({"spec": shape.spec()}, kind="ResourceClaim", group="resource.k8s.io")
-    first_step(Validator(trainium(), Catalogue(), view).review(review))
+    review = _of_claim(spec)
+    first_step(_validator().review(review))
     configs._hardware.cache_clear()
-    again = Validator(trainium(), Catalogue(), view)
+    again = _validator()
     return counted_calls(lambda: first_step(again.review(review)))
+
+
+def calls(shape: Shape) -> int:
+    return calls_of(shape.spec())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -137,6 +150,97 @@ def test_no_claim_takes_much_work_on_the_event_loop(seed: int) -> None:
 def test_references_to_missing_requests_are_compared_with_few_names() -> None:
     """Each of 32 references is like each of 32 names."""
     assert calls(Shape(((1,),) * 32, wrong=32, letters=10)) < MOST_CALLS
+
+
+def _device(**fields: Any) -> dict[str, Any]:
+    return {"deviceClassName": "neuron.aws.com", **fields}
+
+
+def _requests(number: int, make: Any) -> dict[str, Any]:
+    return {"devices": {"requests": [{"name": f"r{at}", "exactly": make(at)} for at in range(number)]}}
+
+
+MANY_WRONG: Final[dict[str, dict[str, Any]]] = {
+    # 22,500 calls, when every one was compared with the known fields.
+    "unknown-fields": _requests(20, lambda _: {f"coun{chr(97 + each)}": 1 for each in range(16)}),
+    # 39,000: the steps of a search were counted for pairs of requests on each type.
+    "counts-that-are-no-numbers": _requests(24, lambda at: _device(count=10 ** (60 + at))),
+    # 24,000: each is a finding.
+    "references-that-are-no-texts": {
+        "devices": {
+            "requests": [{"name": "r", "exactly": _device()}],
+            "constraints": [{"matchAttribute": "a/b", "requests": list(range(64))}] * 16,
+        }
+    },
+    "selectors-that-are-none": _requests(8, lambda _: _device(selectors=[{"cel": 1}, {"ce": 1}, 1, {}] * 8)),
+    # 18,000: each was compared with all attributes.
+    "unknown-attributes": {
+        "devices": {
+            "requests": [{"name": f"r{at}", "exactly": _device()} for at in range(8)],
+            "constraints": [{"matchAttribute": f"resource.aws.com/devicegroup{at}_id"} for at in range(100, 132)],
+        }
+    },
+    # 16,000: pairs of requests and constraints.
+    "many-constraints": {
+        "devices": {
+            "requests": [{"name": f"r{at}", "exactly": _device(count=1 + at % 5)} for at in range(24)],
+            "constraints": [{"matchAttribute": f"resource.aws.com/devicegroup{size}_id"} for size in (1, 4, 8, 16) * 8],
+        }
+    },
+    # 16,400: what is wrong with each of the alternatives.
+    "alternatives-and-wrong-references": {
+        "devices": {
+            "requests": [
+                {
+                    "name": f"r{at}",
+                    "firstAvailable": [
+                        {"name": f"s{each}", **_device(count=1 + (7 * each + 3 * at) % 24)} for each in range(8)
+                    ],
+                }
+                for at in range(7)
+            ],
+            "constraints": [{"matchAttribute": "a/b", "requests": [f"r1{at}" for at in range(32)]}],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("spec", MANY_WRONG.values(), ids=MANY_WRONG)
+def test_what_is_wrong_with_many_values_takes_little_work_on_the_event_loop(spec: dict[str, Any]) -> None:
+    assert len(json.dumps(spec, separators=(",", ":"))) <= MOST_BYTES
+    assert calls_of(spec) < MOST_CALLS
+
+
+def test_claims_of_an_update_are_judged_on_the_event_loop_only_if_both_together_take_little_work() -> None:
+    first, second = (_requests(20, lambda at, more=more: _device(count=1 + (at + more) % 16)) for more in (0, 1))
+    assert len(json.dumps([first, second], separators=(",", ":"))) <= MOST_BYTES
+    assert first_step(_validator().review(_of_claim(first))) is not None
+    assert first_step(_validator().review(_of_claim(second, "UPDATE", {"spec": first}))) is None
+
+
+def test_large_templates_of_a_pod_are_judged_in_the_lane() -> None:
+    """Each is as large as the API server allows: 70,000 calls. They were judged on the event loop without selectors."""
+    alternatives = [{"name": f"s{each}", **_device(count=1 + each)} for each in range(8)]
+    large = {
+        "devices": {
+            "requests": [{"name": f"r{at}", "firstAvailable": alternatives} for at in range(32)],
+            "constraints": [{"matchAttribute": "resource.aws.com/devicegroup4_id"}] * 32,
+        }
+    }
+    one = {"devices": {"requests": [{"name": "r", "exactly": _device()}]}}
+    named = {"l": claim_spec(large), "o": claim_spec(one)}
+    cluster = FakeCluster(claim_templates={("team-a", name): spec for name, spec in named.items()})
+
+    def pod(name: str) -> dict[str, Any]:
+        claims = [{"name": "c", "resourceClaimTemplateName": name}]
+        return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}], "resourceClaims": claims}}
+
+    validator = Validator(trainium(), Catalogue(), cluster)
+    assert first_step(validator.review(request(pod("o")))) is not None
+    assert counted_calls(lambda: first_step(validator.review(request(pod("l"))))) < MOST_CALLS
+    assert first_step(validator.review(request(pod("l")))) is None
+    asyncio.run(validator.review(request(pod("l"))))
+    assert first_step(validator.review(request(pod("l")))) is not None, "it is remembered"
 
 
 def test_a_long_claim_is_not_read_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from conversion.claims import candidates, layout, making
+from conversion.claims import candidates, layout, making, planning
 from neuron import names
 from neuron.hardware.instances import Catalogue, Observation
 from tests.support.clusters import FakeCluster, first_step, mutator, request
@@ -124,7 +124,8 @@ class Work:
         return counted_calls(lambda: asyncio.run(found.review(review)))
 
     def _mutator(self, shape: Shape) -> Mutator:
-        for cache in (making._remembered, candidates._remembered, layout.fits):
+        own = making._remembered, making._choices, making._requests, planning.remembered_plan
+        for cache in (*own, candidates._remembered, layout.fits):
             cache.cache_clear()
         found = self._mutators.get(shape.cluster)
         if found is None:

@@ -11,7 +11,7 @@ from conversion.asks.steering import Mode, Steering
 from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
 from conversion.decide import decide_pod
 from conversion.facts import NO_FACTS, NamespaceFacts
-from conversion.findings.obstacles import unread_pool
+from conversion.findings.obstacles import unread
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.node_pools import LabelRule, Pool, read_pool
@@ -103,6 +103,10 @@ LEFT: dict[str, tuple[dict[str, Any], FakeCluster]] = {
     "a node without the label": (BY_LABEL, supplied_cluster(pool(), static("trn1.32xlarge"))),
     "a label of Karpenter's provider": (
         {"nodeSelector": {"karpenter.k8s.aws/instance-family": "trn1"}},
+        supplied_cluster(),
+    ),
+    "a number that only nodes of Karpenter have": (
+        affine([{"key": "karpenter.k8s.aws/instance-accelerator-count", "operator": "Gt", "values": ["8"]}]),
         supplied_cluster(),
     ),
     "an old Provisioner": ({"nodeSelector": {"karpenter.sh/provisioner-name": "neuron"}}, supplied_cluster()),
@@ -257,15 +261,41 @@ def test_the_pool_with_the_highest_weight_is_named_first() -> None:
 
 def test_an_object_of_a_wrong_form_is_said() -> None:
     bad = {"metadata": {"name": "a"}, "spec": {"template": {"spec": {"requirements": {"key": "b"}}}}}
-    [finding] = unread_pool("NodePool", bad)
+    [finding] = unread("karpenter.sh", "NodePool", bad)
     assert finding.path == "spec.template.spec.requirements"
     assert str(finding) == (
-        "NEU905: NodePool a cannot be read: Expected `array | null`, got `object`. Pods are decided as if it were not"
-        " there. Give the field the type of the CustomResourceDefinition."
+        "NEU905: NodePool a cannot be read: Expected `array | null`, got `object`. Pods are decided without what"
+        " cannot be read. kubectl refuses the object: correct the field."
     )
-    [finding] = unread_pool("EC2NodeClass", {"metadata": {"name": "a"}, "status": 4})
-    assert finding.path == "status"
-    assert not [*unread_pool("NodePool", {"metadata": {"name": "a"}})]
+    assert not [*unread("karpenter.sh", "NodePool", {"metadata": {"name": "a"}})]
+
+
+POOL_OF_SLICE = {"driver": "neuron.aws.com", "pool": {"name": "a", "generation": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "wrong", "path"),
+    [
+        ("karpenter.k8s.aws", "EC2NodeClass", {"status": 4}, "status"),
+        ("", "Node", {"spec": {"taints": {"key": "a"}}}, "spec.taints"),
+        ("", "Namespace", {"metadata": {"name": "a", "labels": ["a"]}}, "metadata.labels"),
+        ("", "ResourceQuota", {"spec": {"hard": ["requests.aws.amazon.com/neuron"]}}, "spec.hard"),
+        ("", "LimitRange", {"spec": {"limits": {"type": "Container"}}}, "spec.limits"),
+        ("resource.k8s.io", "ResourceSlice", {"spec": POOL_OF_SLICE}, "spec.pool.generation"),
+    ],
+)
+def test_objects_on_which_pods_depend_are_said_if_they_have_a_wrong_form(
+    group: str, kind: str, wrong: dict[str, Any], path: str
+) -> None:
+    [finding] = unread(group, kind, {"metadata": {"name": "a"}, **wrong})
+    assert (finding.code, finding.path) == ("NEU905", path)
+    assert finding.message.startswith(f"{kind} a cannot be read: Expected ")
+    assert not [*unread("example.com", kind, {"metadata": {"name": "a"}, **wrong})]
+
+
+def test_a_setting_of_a_namespace_that_is_no_text_is_said() -> None:
+    [finding] = unread("", "Namespace", {"metadata": {"name": "a", "annotations": {"neuron.aws.com/convert": False}}})
+    assert finding.fix.startswith("It has to be text: write the value in quotes.")
 
 
 def test_pools_that_are_not_known_are_said() -> None:

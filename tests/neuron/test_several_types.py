@@ -234,9 +234,14 @@ def at_most(alternatives: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "merge", merged)
-        claims._remembered.cache_clear()
+        forget()
         yield
+    forget()
+
+
+def forget() -> None:
     claims._remembered.cache_clear()
+    planning.remembered_plan.cache_clear()
 
 
 def divisions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

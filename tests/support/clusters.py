@@ -160,7 +160,8 @@ def request(
     **fields: Any,
 ) -> AdmissionRequest:
     def raw(value: Any) -> Raw:
-        return ABSENT if value is None else Raw(json.dumps(value).encode())
+        # As the API server writes it: bounds are in bytes.
+        return ABSENT if value is None else Raw(json.dumps(value, separators=(",", ":")).encode())
 
     gvk = GroupVersionKind(kind, group, "v1")
     return AdmissionRequest("uid-1", gvk, operation, namespace, object=raw(manifest), oldObject=raw(old), **fields)

@@ -7,8 +7,7 @@ from typing import Any
 
 from commands.devices.cluster_devices import ClusterDevices
 from commands.objects.file_policies import FilePolicies
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import manifests_of
+from commands.objects.manifests import FileStore, manifests_of
 from commands.report.build import ReportBuilder
 from commands.report.inventory import Found
 from commands.report.model import Heading, Report, Shadowed, Workload

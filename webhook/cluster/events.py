@@ -228,7 +228,7 @@ class EventRecorder:
     def _fail(self, error: Exception, series: _Series, count: int) -> None:
         """Keep the Event for a retry if the error is retryable; else drop it, and log once per kind of error."""
         series.attempts += 1
-        passing = not isinstance(error, StatusError) or error.passing
+        passing = not isinstance(error, ApiServerError) or error.passing
         if passing and series.attempts < _ATTEMPTS:
             return
         self.counters.failed += 1

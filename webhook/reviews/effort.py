@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 from checks.claims.judging import ClaimContext, ReadSpec
 from checks.claims.selectors import ExpressionMemory, Judged
 from conversion.claims.work import WorkAllowance
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -31,6 +32,10 @@ ordinary ones a third of that."""
 ON_THE_LOOP: Final = 24
 """Units of work (`conversion.claims.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod
 has one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
+_PER_UNIT_JUDGED: Final = 6e-6
+_PER_REQUEST: Final = 12
+JUDGED_ON_THE_LOOP: Final = 400
+"""Units of all claims that are judged together on the event loop (`units_of_judging`). 32 plain requests have 384."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
@@ -81,6 +86,17 @@ def of_selectors(expressions: Iterable[str], memory: ExpressionMemory[Judged] | 
     return seconds
 
 
+def units_of_judging(specs: Iterable[ClaimSpec | ClassSpec]) -> int:
+    """The work of judging claims, without selectors: a unit is one request with one constraint or config, about 20
+    calls of functions; what is checked of a request alone is as much as `_PER_REQUEST` of them."""
+    return sum(
+        sum([len(each.alternatives) for each in spec.requests])
+        * (_PER_REQUEST + len(spec.constraints) + len(spec.configs))
+        for spec in specs
+        if isinstance(spec, ClaimSpec)
+    )
+
+
 def of_unread(spec: bytes) -> float:
     """Seconds to read and judge a spec of which only the bytes are known."""
     selectors = spec.count(_SELECTOR)
@@ -90,8 +106,10 @@ def of_unread(spec: bytes) -> float:
 
 def of_judging(specs: Iterable[ReadSpec], size: int, context: ClaimContext) -> float:
     """Seconds to judge specs of `size` bytes together."""
+    specs = list(specs)
     expressions = (each for spec in specs for each in spec.expressions(context.classes))
-    return of_deciding(size) + of_selectors(expressions, context.memory)
+    units = units_of_judging([each.spec for each in specs])
+    return of_deciding(size) + units * _PER_UNIT_JUDGED + of_selectors(expressions, context.memory)
 
 
 def _of_selector(expression: str) -> float:

@@ -176,18 +176,28 @@ class PolicyChanges:
     ) -> Decision:
         steps, size = steering.steps(mutating), size_of(request)
         estimate = functools.partial(effort.of_deciding, size)
-        answer = None
-        while True:
+        answer: Any = None
+
+        def advanced() -> steering.ApplyPolicies | steering.Convert | Decision:
+            # It compares and patches whole objects, and reads no clock: the lane does not begin it again.
             try:
-                step = steps.send(answer)
+                return steps.send(answer)
             except StopIteration as end:
                 decision: Decision = end.value
                 return decision
+
+        while True:
+            step = await self._execution.read(request.namespace, size, advanced)
+            if isinstance(step, Decision):
+                return step
             if isinstance(step, steering.ApplyPolicies):
                 work = functools.partial(self._execution.run, request.namespace, size, step.work, estimate)
                 answer = await answers.complete(work)
+            elif step.changed:
+                written = functools.partial(_with_object, request, step.data)
+                answer = await convert(await self._execution.read(request.namespace, size, written))
             else:
-                answer = await convert(_with_object(request, step.data) if step.changed else request)
+                answer = await convert(request)
 
     async def _prepared(
         self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]

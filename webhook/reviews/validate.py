@@ -6,7 +6,7 @@ Objects without Neuron devices are allowed.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from checks.claims.configs import ratcheted
@@ -55,6 +55,8 @@ _FEW_TEMPLATES: Final = 4
 """Pod templates of a workload that are checked on the event loop, a few milliseconds each."""
 _SMALL_SPEC: Final = 4 * 1024
 """Bytes of a spec that is decoded on the event loop, in at most a few milliseconds. Few specs are larger."""
+_FEW_VALUES: Final = 192
+"""Commas of such a spec: each value can be wrong, which takes more to say than to read. 32 requests have 128."""
 _PER_FINDING: Final = 512
 _PER_LEAF: Final = 512
 _LONGEST_AUDIT: Final = 256
@@ -165,9 +167,7 @@ class Validator:
 
     def _judged(self, claim: "_ReviewedClaim") -> Decision | None:
         """The decision about a spec that is quick to judge; None: in the lane."""
-        if not claim.small:
-            return None
-        if not all(_is_quick(each, self._context) for each in claim.specs):
+        if not claim.small or not _are_quick(claim.specs, self._context):
             return None
         decision = _judge_specs(claim.specs, self._context)
         self._keep(claim, decision)
@@ -180,14 +180,15 @@ class Validator:
             self._decisions.put(claim.shape, _VALID, len(claim.spec))
 
     async def _judge_templates(self, declared: ClaimNames, namespace: str) -> None:
-        """Judge templates of a pod with new selectors in the lane; `_known` then finds the result in the cache."""
+        """Judge templates of a pod that take long in the lane; `_known` then finds the results in the cache."""
         context = self._context
         unknown: dict[str, ClaimSpec] = {}
         for _, kind, name in declared:
             spec = self._cluster.claim_template(namespace, name) if kind == "ResourceClaimTemplate" else None
-            if spec is not None and name not in unknown and not self._is_cheap(namespace, name, spec):
+            judgement = self._judgements.get((namespace, name))
+            if spec is not None and (judgement is None or judgement.spec is not spec):
                 unknown[name] = spec
-        if not unknown:
+        if not unknown or _are_quick([ReadSpec(spec, ()) for spec in unknown.values()], context):
             return
         # One engine: all templates of a pod share its time limit of one second.
         work = functools.partial(_judge_claims, unknown, context)
@@ -197,11 +198,6 @@ class Validator:
         if context is self._context:
             for name, judgement in judgements.items():
                 self._remember(namespace, name, judgement)
-
-    def _is_cheap(self, namespace: str, name: str, spec: ClaimSpec) -> bool:
-        """Whether `_known` judges a template quickly, or has done so before."""
-        judgement = self._judgements.get((namespace, name))
-        return (judgement is not None and judgement.spec is spec) or _is_quick(ReadSpec(spec, ()), self._context)
 
     def _known(self, namespace: str, name: str, spec: ClaimSpec) -> ClaimJudgement:
         """The judgement of a template that the watch cache has."""
@@ -415,7 +411,7 @@ class _ReviewedClaim:
         self._specs: list[ReadSpec] | None = None
         self.spec = spec
         self.old = old
-        self.small = len(spec) + len(old) <= _SMALL_SPEC
+        self.small = len(spec) + len(old) <= _SMALL_SPEC and spec.count(b",") + old.count(b",") <= _FEW_VALUES
         self.key: Hashable = (kind.kind, kind.version, spec, old)
         if not self.small:
             self.key = fingerprint(kind.kind.encode(), kind.version.encode(), spec, old)
@@ -456,10 +452,12 @@ def _read_claim(request: AdmissionRequest) -> _ReviewedClaim | Decision:
     return _ReviewedClaim(request.kind, spec, old)
 
 
-def _is_quick(what: ReadSpec, context: ClaimContext) -> bool:
-    """Whether a spec can be judged on the event loop: no selector of it has to be compiled or evaluated."""
+def _are_quick(specs: Sequence[ReadSpec], context: ClaimContext) -> bool:
+    """Whether specs can be judged on the event loop: few units of work, and no selector to compile or evaluate."""
     memory = context.memory
-    return memory is not None and all([memory.get(each) is not None for each in what.expressions(context.classes)])
+    if memory is None or effort.units_of_judging([each.spec for each in specs]) > effort.JUDGED_ON_THE_LOOP:
+        return False
+    return all([memory.get(each) is not None for spec in specs for each in spec.expressions(context.classes)])
 
 
 def _judge_specs(specs: Iterable[ReadSpec], context: ClaimContext) -> Decision:

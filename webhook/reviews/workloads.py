@@ -7,6 +7,7 @@ are not checked are reported and do not deny the workload.
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
@@ -58,14 +59,16 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     """
     kind = request.kind
     data = nesting.decode(raw)
-    found = list(pods_of(data, kind.group, kind.kind))
-    facts = (read_pod(place, kind.kind) for place in found[:MOST_TEMPLATES])
+    found = pods_of(data, kind.group, kind.kind)
+    # Some kinds make their pods: those that are left out are made one by one, to be counted.
+    facts = [read_pod(place, kind.kind) for place in itertools.islice(found, MOST_TEMPLATES)]
     read = tuple((each, () if each.pod is None else readable_names(each.pod)) for each in facts)
+    left_out = sum(1 for _ in found)
     check = KINDS[kind.group, kind.kind].check
     before: tuple[Finding, ...] = ()
     if check is not None and request.operation == "UPDATE":
         before = tuple(Findings(check(nesting.decode(request.oldObject))))
-    return ReviewedWorkload(kind.group, kind.kind, data, read, max(0, len(found) - MOST_TEMPLATES), before)
+    return ReviewedWorkload(kind.group, kind.kind, data, read, left_out, before)
 
 
 def check_workload(

@@ -34,6 +34,20 @@ _Group = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_SUBDOMAIN}\Z", max_length
 _Subdomain = Annotated[str, msgspec.Meta(pattern=rf"^{_DNS_SUBDOMAIN}\Z", max_length=253)]
 
 
+CONVERSION: Final = (
+    "mode",
+    "device_class",
+    "exclude_namespace",
+    "hint_toleration",
+    "hint_affinity",
+    "hint_scheduler",
+    "families",
+    "kubernetes_version",
+    "karpenter_serves_claims",
+)
+"""The settings on which decisions depend: commands take them, and read those of a cluster's webhook."""
+
+
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of `neuron-dra webhook`. `load` checks the values, the constructor does not."""
 

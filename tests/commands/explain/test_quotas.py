@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.explain.claim_objects import CLAIM_COUNT, effects
+from commands.explain.admission_preview import CLAIM_COUNT, effects
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 

@@ -468,7 +468,7 @@ def test_a_node_where_a_claim_gets_an_earlier_alternative_is_preferred_from_kube
     assert d1.model is not None
     # Only devices 1 and 2 are left: they are no pair of the first alternative.
     for number in range(12):
-        results = d1.model.allocate(d1, single.claim)
+        results = d1.model.allocate(d1.held, single.claim)
         assert results is not None
         d1.add(100 + number, single, results)
     for number in (1, 2):

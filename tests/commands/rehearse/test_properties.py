@@ -42,7 +42,7 @@ def check(scene: RehearsalScene, player: Player) -> None:
     states = [*player.where, *player.reasons, *player.ended]
     assert sorted(states) == list(range(len(scene.pods)))
     for state in player.played.nodes.values():
-        held = [result.device for results in state.all_held for result in results]
+        held = [result.device for result in state.held]
         assert len(held) == len(set(held))
         assert all(state.plugin_used[each] <= amount for each, amount in state.offers.items())
         assert all(state.used[each] <= amount for each, amount in state.limits.items())

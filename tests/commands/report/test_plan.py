@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from commands.report.model import Devices, MigrationStep
+from kubeletplugin.publish.slices import ClusterFeatures
 from tests.support.emulated import EmulatedCluster
 from tests.support.reports import Object, deployment, obstacles, owned, report, running
 
@@ -165,6 +166,17 @@ def test_a_closed_node_has_no_free_devices(fields: Any) -> None:
     step = only_step(deployment("a", 4, **TRN1), cluster=nodes("trn1.32xlarge", **fields))
     assert (step.free, step.short) == ({}, 4)
     assert obstacles(deployment("a", 4, **TRN1), cluster=nodes("trn1.32xlarge", **fields)) == []
+
+
+@pytest.mark.parametrize(("held", "free"), [((), 16), ((-1,), 0)])
+def test_a_node_that_publishes_only_itself_has_all_devices_free_or_none(held: tuple[int, ...], free: int) -> None:
+    made = EmulatedCluster()
+    made.node("node-0", "trn2u.48xlarge", features=ClusterFeatures(counters=False), whole_node_alone=True)
+    if held:
+        made.claim("holder", "node-0", held)
+    found = report(deployment("a", 16, **of_type("trn2u.48xlarge")), cluster=made, families=("trn2u",))
+    assert found.neuron_nodes is not None
+    assert (found.neuron_nodes.free, found.steps[0].free) == ({"trn2u.48xlarge": free}, {"trn2u.48xlarge": free})
 
 
 def test_a_node_that_becomes_free_has_the_devices_of_its_type() -> None:

@@ -330,7 +330,13 @@ def test_annotations_of_namespaces_among_the_files_are_defaults() -> None:
             ],
             [],
         ),
-        ([facts("Namespace", "team", metadata={"annotations": ["x"]}), in_team(neuron=4)], []),
+        (
+            [facts("Namespace", "team", metadata={"annotations": ["x"]}), in_team(neuron=4)],
+            [
+                "metadata.annotations: NEU905: Namespace team cannot be read: Expected `object | null`, got `array`."
+                " Pods are decided without what cannot be read. kubectl refuses the object: correct the field."
+            ],
+        ),
         ([facts("ResourceQuota", "q", "team", spec=None), in_team(neuron=4)], []),
     ],
     ids=[

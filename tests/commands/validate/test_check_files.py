@@ -3,9 +3,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from commands.objects.file_store import FileStore
-from commands.objects.manifests import manifests_of
-from commands.validate.check_files import FileContext
+from commands.objects.manifests import FileStore, manifests_of
 from tests.commands.rewrite.test_convert_files import named, text
 from tests.conversion.test_convert_pods import decide as converted
 from tests.support.converting import source
@@ -36,8 +34,7 @@ def found(
 ) -> list[str]:
     """Findings as `severity code path: message`."""
     sources = [source("m.yaml", text(*objects))]
-    context = FileContext(trainium(**options), namespace=namespace)
-    report = validate_sources(sources, context, served=served, rules=rules)
+    report = validate_sources(sources, trainium(**options), namespace=namespace, served=served, rules=rules)
     return [
         f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
         for each in report.located
@@ -136,8 +133,8 @@ class TestOtherKinds:
     def test_settings_of_a_namespace_count_if_they_are_text(self, value: Any) -> None:
         annotations = {"neuron.aws.com/convert": value}
         facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
-        said = [line.partition(" spec")[0] for line in found(facts, WORKFLOW)]
-        assert said == ([] if value == "off" else ["error NEU105"])
+        said = [line.split()[1] for line in found(facts, WORKFLOW)]
+        assert said == ([] if value == "off" else ["NEU905", "NEU105"])
 
     def test_a_cluster_scoped_kind_has_the_settings_of_no_namespace(self) -> None:
         annotations = {"neuron.aws.com/convert": "off"}
@@ -145,14 +142,26 @@ class TestOtherKinds:
         shared = {**WORKFLOW, "kind": "ClusterWorkflowTemplate"}
         assert found(facts, shared, excluded_namespaces=frozenset({"default"})) == found(shared) != []
 
+    def test_a_pod_template_that_is_no_object_is_an_error(self) -> None:
+        made: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+        assert found(made | {"spec": {"template": [pod(container(neuron=1))]}}) == [
+            "error NEU114 spec.template: the object contains no readable pod template: Expected `object`, got `array`."
+        ]
+        assert found(made | {"spec": {"template": [pod(container())]}}) == []
+
     def test_a_pool_of_a_wrong_form_is_said(self) -> None:
         made: dict[str, Any] = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
         assert found(made | {"spec": {"weight": "5"}}) == [
             "warning NEU905 spec.weight: NodePool a cannot be read: Expected `int | null`, got `str`. Pods are decided"
-            " as if it were not there."
+            " without what cannot be read."
         ]
         assert found(made | {"spec": {"weight": 5}}) == []
         assert found(made | {"apiVersion": "example.com/v1", "spec": {"weight": "5"}}) == []
+
+    def test_a_namespace_of_a_wrong_form_is_said_beside_a_misspelt_key(self) -> None:
+        annotations = {"neuron.aws.com/convert": False, "neuron.aws.com/convertt": "off"}
+        facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "annotations": annotations}}
+        assert [line.split()[1] for line in found(facts)] == ["NEU222", "NEU905"]
 
     def test_an_object_without_pods_has_no_finding(self) -> None:
         assert found({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}) == []

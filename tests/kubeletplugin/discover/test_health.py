@@ -1,17 +1,21 @@
 """Counters, components, device nodes and vanished devices become health and taints; recovery clears them."""
 
 import asyncio
+import dataclasses
 import logging
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
+from kubeletplugin.discover import health
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthStatus, NodeFacts, assess, taints
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
+from kubeletplugin.ports import WAITS
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
-from tests.kubeletplugin.fakes import NODE, FakeClock, Node
+from tests.kubeletplugin.fakes import NODE, FakeClock, Node, until, working
 
 CATALOGUE = Catalogue()
 
@@ -23,8 +27,8 @@ def trn2() -> InstanceType:
 
 
 def health_of(device: NeuronDevice) -> DeviceHealth:
-    [health] = assess(NodeHardware("trn2.3xlarge", None, (device,)), trn2()).health
-    return health
+    [found] = assess(NodeHardware("trn2.3xlarge", None, (device,)), trn2()).health
+    return found
 
 
 JUDGED: dict[str, tuple[NeuronDevice, HealthStatus, str, str]] = {
@@ -99,13 +103,13 @@ def test_the_whole_node_is_as_healthy_as_its_worst_device(tmp_path: Path) -> Non
 
 
 def test_only_unhealthy_devices_are_tainted() -> None:
-    health = [
+    judged = [
         DeviceHealth("a"),
         DeviceHealth("b", HealthStatus.UNKNOWN),
         DeviceHealth("c", HealthStatus.UNHEALTHY, "hbm-ecc"),
     ]
-    assert taints(health, "NoExecute") == {"c": Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoExecute")}
-    assert taints(health, None) == {}
+    assert taints(judged, "NoExecute") == {"c": Taint("neuron.aws.com/unhealthy", "hbm-ecc", "NoExecute")}
+    assert taints(judged, None) == {}
 
 
 # --- the monitor ----------------------------------------------------------------------------------------------
@@ -159,6 +163,32 @@ async def test_health_is_checked_repeatedly(node: Node, clock: FakeClock) -> Non
     task.cancel()
     assert clock.slept[0] == 7.0
     assert monitor.interval == 7.0
+
+
+async def test_no_device_is_healthy_while_the_files_of_the_kernel_driver_hang(
+    node: Node, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet takes the time at which it receives a health for that of the check."""
+    monkeypatch.setattr(health, "WAITS", dataclasses.replace(WAITS, health_lost=0))
+    (node.device_directory(5) / "stats/hardware/mem_ecc_uncorrected").write_text("1\n")
+    answer = threading.Event()
+    answer.set()
+
+    def discover() -> NodeHardware:
+        assert answer.wait(60)
+        return node.discover()
+
+    monitor = HealthMonitor(discover, lambda: CATALOGUE, clock, 10.0)
+    await monitor.refresh()
+    answer.clear()
+    async with working(monitor.run()):
+        await until(lambda: monitor.snapshot.health[0].status is HealthStatus.UNKNOWN)
+        monitor.use_facts(NodeFacts(NODE, "u"))  # what does not read the files does not make it better
+        assert monitor.snapshot.health[0].message == "the kernel driver's files have not answered for 0 s"
+        assert monitor.snapshot.health[5].reason == "hbm-ecc"
+        monkeypatch.setattr(health, "WAITS", WAITS)
+        answer.set()
+        await until(lambda: monitor.snapshot.health[0].status is HealthStatus.HEALTHY)
 
 
 async def test_the_instance_type_is_read_from_the_label_if_dmi_lacks_it(node: Node, clock: FakeClock) -> None:

@@ -31,7 +31,7 @@ def test_the_only_function_belongs_to_the_only_device(tmp_path: Path) -> None:
     assert pci_places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", 1, "0000:00:1f.0")}
 
 
-@pytest.mark.parametrize("numa", ["-1", "", "x"])
+@pytest.mark.parametrize("numa", ["-1", "", "x", "18446744073709551615"])
 def test_a_machine_without_numa_information_has_no_numa_node(tmp_path: Path, numa: str) -> None:
     function(tmp_path, numa=numa)
     assert pci_places(tmp_path, "inf2.xlarge", [0]) == {0: Place("pci0000:00", None, "0000:00:1f.0")}

@@ -86,6 +86,25 @@ def test_core_counts_are_read_as_they_come(node: Node, text: str, cores: int | N
     assert node.discover().devices[0].cores == cores
 
 
+@pytest.mark.parametrize("text", ["4294967295", "-1", "0", "129", "9" * 4000], ids=len)
+def test_what_is_no_number_of_cores_is_named_and_not_used(node: Node, text: str) -> None:
+    """A share of such a device made the driver run out of memory."""
+    path = node.device_directory(0) / "core_count"
+    path.write_text(text)
+    device = node.discover().devices[0]
+    assert (device.cores, device.unreadable) == (
+        None,
+        (f"{path}: it says {text[:20]}, which is no number of cores",),
+    )
+
+
+@pytest.mark.parametrize("text", ["a" * 65, "a\0b", "\xff" * 4000, "a b"], ids=["long", "nul", "binary", "blank"])
+def test_what_is_no_serial_number_is_not_used(node: Node, text: str) -> None:
+    """It would be in `status.devices` of claims, whose data have a bound."""
+    (node.device_directory(0) / "info/serial_number").write_text(text, encoding="latin-1")
+    assert [device.serial is None for device in node.discover().devices[:2]] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("text", "connected"),
     [("12, 3, 4, 1\n", {12, 3, 4, 1}), ("1,4", {1, 4}), ("\n", set()), ("4, 1, ", {4, 1}), ("12, x, 1", {12, 1})],
@@ -227,6 +246,14 @@ def test_an_election_is_seen(tmp_path: Path, files: dict[str, str]) -> None:
 def test_a_node_without_a_set_has_no_membership(tmp_path: Path) -> None:
     files = {"server_id_4": "0" * 16, "node_id_4": "-1\n", "server_id_2": HEX, "node_id_2": "-1"}
     assert ultraserver(tmp_path, ultraserver_mode="\n", **files) == UltraServer()
+
+
+def test_an_id_that_no_variable_can_have_is_none(tmp_path: Path) -> None:
+    """runc starts no container whose variables have a zero byte."""
+    files = {"server_id_4": "a\0b", "node_id_4": "1", "server_id_2": HEX, "node_id_2": "1"}
+    found = ultraserver(tmp_path, ultraserver_mode="1,3", **files)
+    assert found is not None
+    assert found.members == {2: Membership(HEX, 1)}
 
 
 def test_the_later_generation_names_its_files_without_a_number(tmp_path: Path) -> None:

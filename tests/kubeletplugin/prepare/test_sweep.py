@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -334,6 +335,63 @@ def test_a_running_claim_that_cannot_be_restored_keeps_its_device(bench: Bench) 
     (bench.node.root / "away").rename(lost)
     with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-1"):
         bench.prepare(3, *devices(1))
+
+
+OTHERS = {
+    "none of this node": config("UltraServerConfig", ultraserverMode=4),
+    "none of this driver": config("NeuronConfig", sharing="all"),
+}
+
+
+@pytest.mark.parametrize("settings", OTHERS.values(), ids=OTHERS)
+def test_a_running_claim_of_another_driver_of_our_name_that_cannot_be_restored_keeps_its_device(
+    bench: Bench, settings: JsonObject
+) -> None:
+    """Its CDI ids tell neither claim nor request. The driver ended with every start, or gave the device away."""
+    held = PreparedClaim(uid(3), "ns", "claim-3", "", (PreparedDevice("", NODE, "neuron-device-3", (3,)),))
+    bench.kubelet.pods = [pod_resources("p-3", held, with_ids=False)]
+    bench.api.add_claim(claim_object(3, *devices(3), config=[settings]))
+    bench.lose()
+    assert bench.sweep() == [True]
+    assert bench.claims[uid(3)].held == {3}
+    assert (bench.claims[uid(3)].devices[0].request, bench.holds.claims) == ("n0", {})
+    assert bench.node.preparer().recover().errors == ()
+    with pytest.raises(PrepareError, match="still prepared for ResourceClaim ns/claim-3"):
+        bench.prepare(4, *devices(3))
+
+
+def test_a_claim_of_which_no_request_is_known_has_no_file_of_metadata(bench: Bench) -> None:
+    """Its object is allocated elsewhere by now."""
+    lost = PreparedClaim(uid(3), "ns", "claim-3", "", (PreparedDevice("", NODE, "neuron-device-3", (3,)),))
+    bench.kubelet.pods = [pod_resources("p-3", lost, with_ids=False)]
+    bench.api.add_claim(claim_object(3, *devices(4)))
+    bench.lose()
+    assert bench.sweep() == [True]
+    assert bench.holds.indices == {3}
+    [device] = json.loads((bench.node.cdi_dir / spec_name(3)).read_bytes())["devices"]
+    assert "mounts" not in device["containerEdits"]
+
+
+def test_a_claim_that_is_unprepared_while_a_lost_state_is_restored_stays_unprepared(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet listed it just before, and does not ask again: its device would be held for two sweeps or more."""
+    bench.list_pods(1, 2)
+    bench.lose_everything()
+    read, calls = bench.api.claim, iter([ClaimReference("ns", "claim-1", uid(1))])
+
+    async def claim(namespace: str, name: str) -> JsonObject | None:
+        await bench.driver.unprepare(calls)
+        return await read(namespace, name)
+
+    monkeypatch.setattr(bench.api, "claim", claim)
+    assert bench.sweep() == [True]
+    assert set(bench.claims) == {uid(2)}
+    monkeypatch.setattr(bench.api, "claim", read)
+    assert bench.call("prepare", 1) == ""
+    bench.lose_everything()
+    bench.sweep()
+    assert set(bench.claims) == {uid(1), uid(2)}, "only that once"
 
 
 def test_a_claim_that_was_restored_from_the_kubelet_and_exists_is_not_held(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeletplugin.discover.devices import ShareSetting, device_index, shares_cores
 from kubeletplugin.discover.health import NodeFacts, instance_type, node_facts
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, slice_name
+from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, desired_slices, is_slice_name, slice_name
 from neuron.api.nodes import read_node
 from neuron.api.taints import Taint
 from neuron.hardware.instances import TYPES, Catalogue, InstanceType, Topology
@@ -133,6 +133,14 @@ def test_attributes_and_capacities_are_within_the_limit(tmp_path: Path, entry: I
         assert len(published) <= 32, sorted(published)
 
 
+def test_a_version_with_more_bytes_than_the_api_server_takes_is_left_out(tmp_path: Path) -> None:
+    """Bytes that are no text are three each: nothing of the node would be published."""
+    node = Node(tmp_path, "trn2.3xlarge")
+    (node.sysfs / "module/neuron/version").write_bytes(b"\xff" * 22)
+    [content] = contents(FACTS, node.discover(), CATALOGUE.get("trn2.3xlarge"))
+    assert "neuronDriverVersion" not in content["devices"][0]["attributes"]
+
+
 def test_unknown_attributes_are_left_out(tmp_path: Path) -> None:
     facts = NodeFacts(NODE, "node-uid", None, {1: "x" * 65}, None)
     [content] = publish(tmp_path, "trn2.3xlarge", facts)
@@ -230,6 +238,8 @@ def test_slice_names_are_stable_sorted_and_short_enough() -> None:
     long, other = "n" * 253, "n" * 252 + "m"
     assert len(slice_name(long, 0)) == 253
     assert slice_name(long, 0) != slice_name(other, 0)
+    assert all(is_slice_name(node, slice_name(node, 12)) for node in (NODE, long))
+    assert not any(is_slice_name(NODE, name) for name in (slice_name(other, 0), slice_name(NODE, 0)[:-1], f"{NODE}-1"))
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,12 @@ def test_variables_are_expanded_as_the_kubelet_does(name: str, value: str, lncs:
     assert of_pod({"spec": {"containers": [from_elsewhere]}}, DeviceKnowledge()).lncs == (1, 2)
 
 
+def test_sources_of_variables_do_not_count() -> None:
+    """Most have no such variable, and a policy would refuse every pod that has one."""
+    sources = {"env": [{"name": "A", "value": "2"}], "envFrom": [{"configMapRef": {"name": "a"}, "prefix": "NEURON_"}]}
+    assert of_pod({"spec": {"containers": [sources]}}, DeviceKnowledge()).lncs == ()
+
+
 def test_claims_that_a_pod_names_are_counted_apart() -> None:
     """Each once, of any driver, and also those that are not known."""
     knowledge = DeviceKnowledge(

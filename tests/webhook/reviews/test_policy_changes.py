@@ -10,6 +10,7 @@ import pytest
 
 from cluster.store import Store
 from conversion.patches.decision import Decision
+from policies.applying import steering
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import mutating_text
 from tests.support.manifests import container, pod
@@ -17,8 +18,10 @@ from tests.support.mutating_policies import configuration, json_patch
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW
+from webhook.reviews import steered
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.steered import SteeredMutator
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline
 from webhook.server.standalone import MemoryTemplates
 
 OFF = configuration("Object{metadata: Object.metadata{annotations: {'neuron.aws.com/convert': 'off'}}}")
@@ -103,6 +106,34 @@ def test_a_patch_that_is_too_large_is_denied() -> None:
     (finding,) = decided(mutating_text(fields), data=data).errors
     assert finding.code == "NEU806"
     assert finding.message.startswith("policies change change too much: with conversion, the patch has ")
+
+
+def test_large_objects_are_compared_and_written_in_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of 1.2 MiB kept the event loop for 20 ms."""
+    where: list[bool] = []
+
+    class Noting(Inline):
+        working = False
+
+        async def run(self, namespace: str, work: Any, seconds: float = 0.0, key: Any = None) -> Any:
+            def noted() -> Any:
+                self.working = True
+                try:
+                    return work()
+                finally:
+                    self.working = False
+
+            return await super().run(namespace, noted, seconds, key)
+
+    lane = Noting()
+    for module, name in ((steered, "_with_object"), (steering, "difference")):
+        found = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *each, found=found: (where.append(lane.working), found(*each))[1])
+    large = {**NEURON, "metadata": {**NEURON["metadata"], "annotations": {"a": "x" * LARGE_OBJECT}}}
+    for data, in_lane in ((large, True), (NEURON, False)):
+        where.clear()
+        assert not decided(mutating_text(OFF), data=data, lane=lane).errors
+        assert where == [in_lane] * len(where) != []
 
 
 def test_other_requests_pass() -> None:

@@ -1,1 +1,0 @@
-"""`neuron-dra validate`: checks the objects of manifests, and shows findings (text, JSON, SARIF)."""
