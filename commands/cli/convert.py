@@ -87,12 +87,12 @@ def convert(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.rewrite import convert_output
-    from commands.rewrite.convert_files import Converter, Settings
+    from commands.rewrite.convert_files import Converter
 
     here = namespace or DEFAULT_NAMESPACE
     given: list[str | GivenManifests] = [*filenames, *built(directories)]
     counter = Counter("documents")
-    converter = Converter(Settings(options, policies, here, texts=output != "json", strict=strict))
+    converter = Converter(options, policies, here, texts=output != "json", strict=strict)
     inputs = read_sources(given, here, converter.take, counter.step, command="convert")
     for fault in inputs.faults:
         counter.say(str(fault))

@@ -62,7 +62,7 @@ class Explainer:
         self._namespace = namespace
         self._view = store_of(
             [*(live.objects if live else ()), *facts],
-            stored(live.snapshot) if live else None,
+            {**stored(live.snapshot), **live.pools} if live else None,
             listed=live.listed if live else (),
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",
