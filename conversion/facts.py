@@ -18,11 +18,13 @@ class LegacyQuota:
     Attributes:
         resources: the legacy resources that it counts, sorted.
         scoped: whether it has scopes. A quota with scopes counts no claim.
+        classes: DeviceClasses whose devices it counts; empty with scopes.
     """
 
     name: str
     resources: tuple[str, ...]
     scoped: bool = False
+    classes: tuple[str, ...] = ()
 
 
 class NamespaceFacts(Struct, frozen=True):

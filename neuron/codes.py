@@ -232,7 +232,7 @@ CODES: Final = {
     "NEU204": FindingCode(
         "A legacy ResourceQuota does not count the converted pod",
         "The converted pod has no such resource any more. A DeviceClass with that `extendedResourceName` is counted, "
-        "and not reported. A quota with scopes never counts claims.",
+        "and not reported, nor is a quota that also has the line of the fix. A quota with scopes never counts claims.",
         "ResourceQuota neurons no longer counts this pod. Use neuron.aws.com.deviceclass.resource.k8s.io/devices in "
         "its spec.hard.",
     ),

@@ -95,6 +95,11 @@ class QuotaFacts:
     scoped: bool
     hard: tuple[tuple[str, int], ...]
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """DeviceClasses whose devices it counts."""
+        return tuple(name.removesuffix(names.CLASS_QUOTA) for name, _ in self.hard if name.endswith(names.CLASS_QUOTA))
+
 
 def project_quota(item: Mapping[str, Any]) -> QuotaFacts | None:
     """The limits of a ResourceQuota on devices; None if it has none."""
@@ -153,7 +158,9 @@ class NamespaceQuotas:
     def legacy(self, namespace: str) -> tuple[LegacyQuota, ...]:
         """The quotas of a namespace that count a legacy resource, by name."""
         known = sorted(self._quotas.get(namespace, {}).items())
-        return tuple(LegacyQuota(name, facts.legacy, facts.scoped) for name, facts in known if facts.legacy)
+        return tuple(
+            LegacyQuota(name, facts.legacy, facts.scoped, facts.classes) for name, facts in known if facts.legacy
+        )
 
 
 _LIMITED_TYPES: Final = ("Container", "Pod")

@@ -65,10 +65,6 @@ class Serving:
     devices: tuple[int, ...]
     pool: tuple[int, ...] = ()
 
-    def __hash__(self) -> int:
-        """Of little: hashing all fields of a type costs more than the servings that it would tell apart."""
-        return hash((self.entry.name, self.devices, self.layout))
-
     def cores(self, index: int, lnc: int | None) -> int:
         """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
         per_device = self.entry.cores_per_device or 0

@@ -52,9 +52,6 @@ class Layout:
     uses: tuple[tuple[int, ...], ...]
     shares: dict[int, int] = dataclasses.field(default_factory=dict)
 
-    def __hash__(self) -> int:
-        return hash((self.uses, *self.counts.values()))
-
     @property
     def total(self) -> int:
         """Devices of the pod, shared ones included."""

@@ -213,7 +213,7 @@ def _make(
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
     numbered = Numbered(servings)
-    planned = remembered_plan(numbered.servings, config)
+    planned = remembered_plan(numbered, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         whole = Numbered(found) if (found := _whole_devices(servings, asks, config, unconnected=unconnected)) else None
@@ -237,7 +237,7 @@ def _make(
     left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
     by_type = pin_types or _needs_types(merged, asks)
     made_of = _requests(planned, config, device_class, by_type)
-    servings = numbered.of_pod(merged.servings)
+    servings = numbered.of_pod(merged.servings, servings)
     claim = Claim(
         template=made_of.template,
         uses=tuple(None if place is None else made_of.uses[place] for place in numbered.places),
@@ -491,7 +491,7 @@ def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: D
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
-    planned = remembered_plan(Numbered([serving]).servings, config)
+    planned = remembered_plan(Numbered([serving]), config)
     if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
         return ""
     return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "

@@ -46,7 +46,7 @@ class Plan:
 
 
 class Numbered:
-    """Servings without what their plan does not depend on, so that pods with the same requests have the same plan.
+    """A key of plans: servings without what their plan does not depend on, so that pods with the same requests have the same plan.
 
     Ids of requests become ranks, each use of requests stands once, and nothing says which container has it.
 
@@ -57,7 +57,6 @@ class Numbered:
 
     def __init__(self, servings: Sequence[Serving]) -> None:
         """Number servings that have equal uses."""
-        self._given = {each.entry.name: each for each in servings}
         uses = servings[0].layout.uses
         positions = {use: position for position, use in enumerate(dict.fromkeys(filter(None, uses)))}
         self.places = tuple(map(positions.get, uses))
@@ -84,13 +83,23 @@ class Numbered:
                 )
             found.append(Serving(each.entry, *alike, each.sets_lnc, (), ()))
         self.servings = tuple(found)
+        # Of little: hashing all fields of the types costs more than the servings that it would tell apart.
+        counts = [count for layout, _, _ in known.values() for count in layout.counts.values()]
+        self._hash = hash((numbered, *counts, *[each.entry.name for each in servings]))
 
-    def of_pod(self, planned: Sequence[Serving]) -> list[Serving]:
-        """Planned servings with the uses and devices of the containers."""
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Numbered) and self.servings == other.servings
+
+    def of_pod(self, planned: Sequence[Serving], servings: Sequence[Serving]) -> list[Serving]:
+        """Planned servings with the uses and devices that the containers have in those that were numbered."""
+        numbered = {each.entry.name: each for each in servings}
         layouts: dict[int, Layout] = {}
         found = []
         for each in planned:
-            given = self._given[each.entry.name]
+            given = numbered[each.entry.name]
             layout = layouts.get(id(each.layout))
             if layout is None:
                 uses = tuple(() if place is None else each.layout.uses[place] for place in self.places)
@@ -105,9 +114,9 @@ def _with(ids: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
 
 
 @functools.lru_cache(maxsize=MOST_PLANS)
-def remembered_plan(servings: tuple[Serving, ...], config: DeviceConfig) -> Plan | TooMany:
-    """The plan with runs in two requests if there is one, else that of `plan`. `servings`: of `Numbered`."""
-    return plan_split(servings, config) or plan(servings, config)
+def remembered_plan(numbered: Numbered, config: DeviceConfig) -> Plan | TooMany:
+    """The plan with runs in two requests if there is one, else that of `plan`."""
+    return plan_split(numbered.servings, config) or plan(numbered.servings, config)
 
 
 def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:

@@ -125,7 +125,7 @@ def uncounted(quotas: Iterable[LegacyQuota], context: ConversionContext) -> list
 
 def _counts_claims(quota: LegacyQuota, context: ConversionContext) -> bool:
     served = (context.extended_resources.get(resource) == context.options.device_class for resource in quota.resources)
-    return not quota.scoped and all(served)
+    return not quota.scoped and (context.options.device_class in quota.classes or all(served))
 
 
 def _told(quota: LegacyQuota, device_class: str) -> Finding:

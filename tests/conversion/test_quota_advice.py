@@ -28,6 +28,8 @@ def quota_warnings(quota: LegacyQuota, served: Mapping[str, str]) -> list[str]:
         pytest.param(LegacyQuota("q", (NEURON,)), {NEURON: CLASS}, "", id="our-class-serves-the-name"),
         pytest.param(LegacyQuota("q", (NEURON,)), {NEURON: "other"}, "its spec.hard.", id="another-class-does"),
         pytest.param(LegacyQuota("q", (NEURON, CORE)), {NEURON: CLASS}, "its spec.hard.", id="one-name-of-two"),
+        pytest.param(LegacyQuota("q", (NEURON,), classes=(CLASS,)), {}, "", id="it-counts-our-class-too"),
+        pytest.param(LegacyQuota("q", (NEURON,), classes=("other",)), {}, "its spec.hard.", id="it-counts-another"),
         pytest.param(
             LegacyQuota("q", (NEURON,), scoped=True),
             {NEURON: CLASS},

@@ -57,6 +57,17 @@ def test_the_smallest_amount_of_several_quotas_counts_until_its_quota_is_deleted
     assert quotas.of("team") is NO_QUOTAS
 
 
+def test_a_quota_of_legacy_resources_says_which_classes_it_counts_too() -> None:
+    quotas = NamespaceQuotas()
+    quotas.keep("team", "both", quota({LEGACY: "4", CLASS: "4"}))
+    quotas.keep("team", "class", quota({CLASS: "4"}))
+    quotas.keep("team", "legacy", quota({LEGACY: "4"}))
+    assert [(each.name, each.classes) for each in quotas.legacy("team")] == [
+        ("both", ("neuron.aws.com",)),
+        ("legacy", ()),
+    ]
+
+
 def test_deleting_an_unknown_quota_is_no_error() -> None:
     quotas = NamespaceQuotas()
     quotas.keep("team", "a", None)
