@@ -29,6 +29,7 @@ from neuron.api.claim_reader import VERSIONS, value_text
 from neuron.api.claim_specs import GROUP
 from neuron.api.claim_specs import KINDS as CLAIM_KINDS
 from neuron.findings import Finding, Severity, did_you_mean, warning
+from policies.patching.json_patch import patched
 
 if TYPE_CHECKING:
     from commands.objects.file_policies import FilePolicies
@@ -64,20 +65,6 @@ class FindingTally:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FileContext:
-    """How files are read.
-
-    Attributes:
-        policies: policies to apply, or None.
-        namespace: of objects that set none.
-    """
-
-    options: ConversionOptions
-    policies: "FilePolicies | None" = None
-    namespace: str = DEFAULT_NAMESPACE
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Judged:
     """The findings about a document, which begins at `line`, and the number of its validated objects."""
 
@@ -107,16 +94,19 @@ class FileValidator:
         has_taint_rules: whether a DeviceTaintRule was passed: only then `join` needs the version of the cluster.
     """
 
-    def __init__(self, context: FileContext) -> None:
-        self._context = context
-        self._options = context.options
-        self._policies = context.policies
+    def __init__(
+        self, options: ConversionOptions, policies: "FilePolicies | None" = None, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        """Prepare. `policies`: to apply, or None. `namespace`: of objects that set none."""
+        self._options = options
+        self._policies = policies
+        self._namespace = namespace
         self._served: Collection[str] | None = None
         self._rule_version: str | None = None
         self.has_taint_rules = False
         self._store = FileStore()
-        self._decider = Decider(context.options, self._store, context.policies)
-        self._shapes = Shapes[_Judged]() if context.policies is None else None
+        self._decider = Decider(options, self._store, policies)
+        self._shapes = Shapes[_Judged]() if policies is None else None
         self.tally = FindingTally()
         self._said: set[str] = set()
 
@@ -152,7 +142,7 @@ class FileValidator:
         judged = await self._validate(source, document)
         look = self._look(document)
         if self._shapes is not None and look is not None:
-            found = list(manifests(document, self._context.namespace))
+            found = list(manifests(document, self._namespace))
             self._shapes.record(look, document, found, (), judged)
         return self._counted(list(judged.located), judged.objects)
 
@@ -174,7 +164,7 @@ class FileValidator:
     async def _validate(self, source: str, document: Document) -> "_Judged":
         located: list[Located] = []
         objects = 0
-        for manifest in manifests(document, self._context.namespace):
+        for manifest in manifests(document, self._namespace):
             findings = await self.judge(manifest)
             objects += findings is not None
             located += [_locate(source, document, manifest, finding) for finding in findings or ()]
@@ -272,12 +262,14 @@ class FileValidator:
         is_pod = (manifest.group, manifest.kind) == ("", "Pod")
         found_by_policies: list[tuple[PodPlace | None, list[Finding] | None]] = []
         if not is_pod:
-            found_by_policies.append((None, self._policies.judge_object(manifest, self._store)))
+            verdicts = self._policies.object_verdicts(manifest, self._store)
+            found_by_policies.append((None, self._policies.findings(verdicts)))
         for part in decided.parts if (manifest.group, manifest.kind) in KINDS else ():
             if part.answer.settings is None:
                 continue  # It cannot be read, which is reported: no pod is created from it.
-            found = self._policies.judge_pod(manifest, part.place.template, part.decision, self._store)
-            found_by_policies.append((part.place, found))
+            pod = patched(part.place.template, part.decision.patch)
+            verdicts = self._policies.pod_verdicts(manifest, pod, part.decision, self._store)
+            found_by_policies.append((part.place, self._policies.findings(verdicts)))
         if all(found is None for _, found in found_by_policies):
             return None
         return [

@@ -560,10 +560,17 @@ def _unread_settings(subject: DecisionSubject, parts: Iterable[Part]) -> list[Fi
 
 
 def _around(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:
-    """NEU129 for resources around a pod template of Kubernetes' own kinds."""
+    """NEU129 for resources around a pod template of Kubernetes' own kinds; NEU114 for a template that is no object."""
     if subject.entry is not None and subject.group in _KUBERNETES:
         found = [each for part in parts for each in misplaced_around(subject.data, part.place.path)]
         yield from {each.path: each for each in found}.values()
+        for path, value in (each for pattern in subject.entry.templates for each in values_at(subject.data, pattern)):
+            if not isinstance(value, dict) and any(each in str(value) for each in names.LEGACY_RESOURCES):
+                place = PodPlace(path, {})
+                try:
+                    pods.view(value)
+                except pods.UnreadableError as error:
+                    yield located(place, _unreadable(place, subject.kind, error))
 
 
 def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterator[Finding]:

@@ -5,9 +5,9 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
 import grpc
 import msgspec
@@ -16,9 +16,8 @@ from prometheus_client import Gauge
 from kubeletplugin import api_store
 from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
-from kubeletplugin.device_info import DeviceInfo
+from kubeletplugin.device_info import DeviceInfo, UseReader
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.core_use import UseReader
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
 from kubeletplugin.discover.own_node import Labeller, OwnNode
 from kubeletplugin.discover.processes import Folder, Processes
@@ -134,18 +133,18 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             metrics=metrics,
             jitter=random.uniform,
         )
-        parts: list[_BackgroundPart] = [
-            monitor,
-            own,
-            publisher,
-            Sweeper(driver, settings.sweep_interval, clock=clock, metrics=metrics),
-            HoldReporter(driver.holds, own, clock=clock, metrics=metrics),
-            DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics),
+        parts = [
+            monitor.run,
+            own.run,
+            publisher.run,
+            Sweeper(driver, settings.sweep_interval, clock=clock, metrics=metrics).run,
+            HoldReporter(driver.holds, own, clock=clock, metrics=metrics).run,
+            DeviceInfo(driver, monitor, UseReader(settings.sysfs_root).read, clock=clock, metrics=metrics).run,
         ]
         looks = ContainerLooks(driver.prepared_claims, api.claim, usage, processes)
         reader = NodeReader(settings, monitor, lambda: node_info(own.state), looks, processes)
         checks = NodeChecks(reader, monitor, driver.preparations, note, clock=clock, metrics=metrics)
-        parts.append(checks)
+        parts.append(checks.run)
         states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
             (
                 own,
@@ -158,14 +157,14 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
             (checks, functools.partial(node_checks, checks), CHECKS_WELL, None),
         )
         for source, say, ended, gauge in states:
-            parts.append(StateReporter(source, say, ended, own, gauge=gauge, clock=clock, metrics=metrics))
+            parts.append(StateReporter(source, say, ended, own, gauge=gauge, clock=clock, metrics=metrics).run)
         if settings.ultraserver_labels or settings.present_label:
             labels = {"ultraserver": settings.ultraserver_labels, "present": settings.present_label}
-            parts.append(Labeller(own, monitor, clock=clock, metrics=metrics, **labels))
+            parts.append(Labeller(own, monitor, clock=clock, metrics=metrics, **labels).run)
         if settings.claim_status:
             writer = ClaimStatusWriter(driver, monitor, clock=clock, metrics=metrics)
             driver.observer = writer
-            parts.append(writer)
+            parts.append(writer.run)
 
         metrics.clock_skew.set_function(api.skew)
         metrics.registered.set_function(lambda: float(bool(gate.registered)))
@@ -179,13 +178,13 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         service = registration(paths.plugin, lambda accepted: gate.answered(accepted=accepted))
         registering = UnixServer(paths.registration, [service])
         await stack.enter_async_context(_serving(registering))
-        parts.append(SocketKeeper(plugin, registering, gate, clock))
+        parts.append(SocketKeeper(plugin, registering, gate, clock).run)
         if settings.health_port:
             probes = probe_service(paths, registered=lambda: bool(gate.registered), offered=lambda: publisher.offered)
             await stack.enter_async_context(_health_service(settings, probes))
         _log.info("serving", extra={"plugin": str(paths.plugin), "registration": str(paths.registration)})
-        await _until_stopped(stop, *parts)
-        if not (await asyncio.to_thread(sockets)).names:
+        await _until_stopped(stop, parts)
+        if not await asyncio.to_thread(sockets):
             await publisher.withdraw()
             if gate.registered:
                 await clock.sleep(WAITS.placed)
@@ -199,16 +198,9 @@ def _published(own: OwnNode, hardware: NodeHardware, instance: InstanceType | No
     return published_attributes(own.state.facts, hardware, instance, driver_version(), device)
 
 
-class _BackgroundPart(Protocol):
-    """A background part."""
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-
-
-async def _until_stopped(stop: asyncio.Event, *parts: _BackgroundPart) -> None:
+async def _until_stopped(stop: asyncio.Event, parts: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run the background parts. They handle expected errors; any other error ends the process with a traceback."""
-    tasks = [asyncio.create_task(part.run()) for part in parts]
+    tasks = [asyncio.create_task(run()) for run in parts]
     stopped = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)

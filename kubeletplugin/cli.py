@@ -80,24 +80,25 @@ def _check(context: click.Context, /, report: str | None, **flags: object) -> No
         settings = load(given, os.environ)
         with uncollected():
             from kubeletplugin import app
-            from kubeletplugin import report as reports
+            from kubeletplugin.checks import node_checks
+            from kubeletplugin.checks.table import Grade
             from kubeletplugin.discover.health import Catalogues
         settings = app.emulated(settings, Catalogues(settings.policies))
-        readings, findings = asyncio.run(reports.check(settings))
+        readings, findings = asyncio.run(node_checks.check(settings))
     except StartupError as error:
         console.say(f"neuron-dra-kubelet-plugin check: {error}")
         context.exit(COULD_NOT_START)
     except ModuleNotFoundError as error:
         console.say(f"neuron-dra-kubelet-plugin check: {not_installed(error, 'kubelet-plugin')}")
         context.exit(COULD_NOT_START)
-    console.write([f"{reports.as_text(findings)}\n"])
+    console.write([f"{node_checks.as_text(findings)}\n"])
     if report is not None:
         try:
-            Path(report).write_text(f"{reports.as_report(settings, readings, findings)}\n")
+            Path(report).write_text(f"{node_checks.as_report(settings, readings, findings)}\n")
         except OSError as error:
             console.say(f"neuron-dra-kubelet-plugin check: {report} cannot be written: {error.strerror}.")
             context.exit(COULD_NOT_START)
-    context.exit(WRONG if any(reports.is_wrong(each) for each in findings) else 0)
+    context.exit(WRONG if any(each.result is Grade.WRONG for each in findings) else 0)
 
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:

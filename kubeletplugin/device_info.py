@@ -1,16 +1,26 @@
 """Who uses which device, and how much, as metrics: `neuron_dra_device_*`.
 
-Rows come from the prepared claims, pods and containers from the kubelet, and what their cores do from the kernel driver
-(`core_use`). Neuron Monitor does not know claims, so dashboards join by the device's name.
+Rows come from the prepared claims, pods and containers from the kubelet, and what their cores do from the kernel
+driver, which counts it in sysfs. That is read, and never written: a write sets a counter to 0. Neuron Monitor does not
+know claims, so dashboards join by the device's name.
+
+Sources: the Neuron sysfs user guide ("the total counters indicate the current memory usage"), and the source of kernel
+driver 2.27: it counts memory at once, and the time in which a core executed when the process ends. Files are found by
+name at any depth, because driver 2.31 moved some.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
+import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final
 
 from kubeletplugin.changes import Clock
-from kubeletplugin.discover.core_use import CoresUse
+from kubeletplugin.discover import sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name, physical_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
@@ -20,7 +30,86 @@ from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
 
+_CORE: Final = re.compile(r"neuron_core([0-9]{1,3})", re.ASCII)
+_POWER_FIELDS: Final = 5
+_WRAPPED: Final = 1 << 63
+"""A counter of the kernel from which more was taken than it had is near 2^64."""
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CoresUse:
+    """Use of a device.
+
+    Attributes:
+        cores: by number on the device.
+        power: average of the last minute, as a part of 1; None if the kernel driver does not tell.
+    """
+
+    cores: Mapping[int, CoreUse] = dataclasses.field(default_factory=dict)
+    power: float | None = None
+
+
+def use_files(directory: Path) -> tuple[Mapping[int, Mapping[str, str]], str | None]:
+    """The files of a device's directory that tell its use: paths by core and name, and the path for its power."""
+    cores: dict[int, Mapping[str, str]] = {}
+    for path in sorted([*directory.glob("neuron_core*"), *directory.glob("*/neuron_core*")]):
+        if match := _CORE.fullmatch(path.name):
+            found = sysfs.files_by_name(path)
+            names = (sysfs.MEMORY, sysfs.DRIVER_MEMORY, sysfs.BUSY)
+            cores[int(match[1])] = {each: found[each] for each in names if each in found}
+    return cores, sysfs.files_by_name(directory).get(sysfs.POWER)
+
+
+class UseReader:
+    """Reads the use of devices. Looks for a device's files once, and again when its directory is another one."""
+
+    def __init__(self, sysfs_root: Path) -> None:
+        self._devices = sysfs_root / sysfs.DEVICES
+        self._known: dict[int, tuple[int, Mapping[int, Mapping[str, str]], str | None]] = {}
+
+    def read(self, indices: Iterable[int]) -> dict[int, CoresUse]:
+        """The use of devices by index; a device that has gone is left out. Blocks."""
+        found = {}
+        for index in indices:
+            directory = self._devices / f"neuron{index}"
+            try:
+                identity = directory.stat().st_ino
+                if index not in self._known or self._known[index][0] != identity:
+                    self._known[index] = identity, *use_files(directory)
+            except OSError:  # it may also go while it is looked through
+                self._known.pop(index, None)
+                continue
+            _, cores, power = self._known[index]
+            found[index] = CoresUse({number: _core(paths) for number, paths in cores.items()}, _power(power))
+        return found
+
+
+def _core(paths: Mapping[str, str]) -> CoreUse:
+    memory, own, busy = (_counter(paths.get(name)) for name in (sysfs.MEMORY, sysfs.DRIVER_MEMORY, sysfs.BUSY))
+    return CoreUse(
+        None if memory is None else max(0, memory - (own or 0)),
+        None if busy is None else busy / 1e6,
+    )
+
+
+def _counter(path: str | None) -> int | None:
+    text = sysfs.text(Path(path)) if path is not None else None
+    if text is None or not (text.isascii() and text.isdecimal()):
+        return None
+    number = int(text[:20])
+    return number if number < _WRAPPED else None
+
+
+def _power(path: str | None) -> float | None:
+    fields = (sysfs.text(Path(path)) or "" if path is not None else "").split(",")
+    if len(fields) != _POWER_FIELDS or fields[0] != "POWER_STATUS_VALID":
+        return None
+    try:
+        average = float(fields[-1])
+    except ValueError:
+        return None
+    return average / 100 if math.isfinite(average) and 0 <= average <= 100 else None
 
 
 def rows(

@@ -26,7 +26,7 @@ from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, health_v1_pb2, registration_v1_pb2
 from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
-from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, Served
+from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate
 from neuron import names
 from runtime import tracing
 from runtime.retries import Backoff
@@ -212,13 +212,10 @@ def remove_stale_sockets(plugin_dir: Path, registry_dir: Path) -> tuple[Path, ..
     return stale
 
 
-def other_sockets(registry_dir: Path, own: Path) -> Served:
+def other_sockets(registry_dir: Path, own: Path) -> tuple[str, ...]:
     """The registration sockets of our driver's name that other processes serve."""
     pattern = re.compile(rf"{re.escape(names.DRIVER)}(-[A-Za-z0-9-]+)?-reg\.sock", re.ASCII)
-    served = tuple(path.name for path in _matching(registry_dir, pattern) if path != own and _is_served(path))
-    fixed = socket_paths(registry_dir, registry_dir).registration.name
-    # An instance without a pod's UID may run beside another one of that kind only.
-    return Served(served, tuple(name for name in served if name == fixed))
+    return tuple(path.name for path in _matching(registry_dir, pattern) if path != own and _is_served(path))
 
 
 def _matching(directory: Path, pattern: re.Pattern[str]) -> Iterable[Path]:

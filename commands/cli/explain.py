@@ -130,10 +130,11 @@ def explain(
     from commands.objects.manifests import DEFAULT_NAMESPACE
 
     here = cluster.namespace(namespace) if names or cluster.is_chosen else namespace or DEFAULT_NAMESPACE
-    inputs = read_sources([*filenames, *built(directories)], here, command="explain")
+    facts: list[Manifest] = []
+    inputs = read_sources([*filenames, *built(directories)], here, facts.append, command="explain")
     for fault in inputs.faults:
         say(str(fault))
-    run = _Run(options, given, policies, inputs.sources)
+    run = _Run(options, given, policies, inputs.sources, facts)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
     if inputs.sources and not names and not found:
@@ -174,11 +175,13 @@ class _Run:
         given: set[str],
         policies: "FilePolicies | None",
         sources: "Sequence[ManifestSource]",
+        facts: "Sequence[Manifest]",
     ) -> None:
         self._options = options
         self._given = given
         self._policies = policies
         self._sources = sources
+        self._facts = facts
         self.missing = False
 
     def offline(self, namespace: str) -> "list[Explanation]":
@@ -186,7 +189,8 @@ class _Run:
         from commands.explain.explaining import Explainer
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
-        return list(Explainer(Chosen(self._options, default, self._policies), self._sources, None, namespace).files())
+        chosen = Chosen(self._options, default, self._policies)
+        return list(Explainer(chosen, self._sources, self._facts, None, namespace).files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
         from commands.cluster.reader import ClusterReader
@@ -205,7 +209,7 @@ class _Run:
                 stored = [each for target in named for each in await self._stored(reads, target, namespace)]
             except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
-        explainer = Explainer(self._chosen(live), self._sources, live, namespace)
+        explainer = Explainer(self._chosen(live), self._sources, self._facts, live, namespace)
         found = list(explainer.files())
         for each in stored:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)

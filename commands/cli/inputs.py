@@ -197,6 +197,11 @@ def kustomize_option(verb: str) -> Callable[[Callable[..., None]], Callable[...,
     )
 
 
+def names_of(given: "Iterable[str | GivenManifests]") -> str:
+    """The names of files for a heading, without their folders."""
+    return ", ".join((Path(each).name or each) if isinstance(each, str) else each.name for each in given)
+
+
 def built(directories: Iterable[str]) -> "list[GivenManifests]":
     """What kustomize builds from directories. Raises as `build`."""
     from commands.objects.manifest_files import GivenManifests

@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,6 +17,7 @@ from commands.cli.inputs import (
     filename_option,
     kustomize_option,
     load_settings,
+    names_of,
     setting_options,
 )
 from commands.cli.streams import Counter, heading, output_option, page_style, write, write_all
@@ -204,11 +204,7 @@ class _Source:
             inputs = read_files(given, counter.step, reduced=reduced)
         finally:
             counter.clear()
-        return cls(
-            cluster,
-            inputs,
-            ", ".join(Path(each).name or each if isinstance(each, str) else each.name for each in given),
-        )
+        return cls(cluster, inputs, names_of(given))
 
     @property
     def has_nodes(self) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -25,6 +24,7 @@ from commands.cli.inputs import (
     filename_option,
     kustomize_option,
     load_settings,
+    names_of,
     setting_options,
 )
 from commands.cli.streams import Counter, heading, output_option, page_style, write
@@ -222,8 +222,8 @@ def _from_files(
     for manifest in inputs.facts if builder.audits else ():
         builder.judge(manifest)
     counter.clear()
-    names = ", ".join(Path(each).name or each if isinstance(each, str) else each.name for each in given)
     builder.problems += inputs.faults
+    names = names_of(given)
     made = builder.build(heading(f"{name} ({names})" if name else names))
     return _ReportPart(made, not made.problems, inputs.line_of)
 

@@ -87,11 +87,11 @@ def validate(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.present import text
-    from commands.validate import FileContext, FileValidator
+    from commands.validate import FileValidator
 
     here = cluster.namespace(namespace) if cluster.is_chosen else namespace or DEFAULT_NAMESPACE
     counter = Counter("documents")
-    validator = FileValidator(FileContext(options, policies, here))
+    validator = FileValidator(options, policies, here)
     inputs = read_sources([*filenames, *built(directories)], here, validator.take, counter.step)
     for fault in inputs.faults:
         counter.say(str(fault))

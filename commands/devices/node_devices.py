@@ -3,12 +3,14 @@
 A report's plan and a rehearsal place pods with it. `explain` asks the allocator itself: it needs the reason of a no.
 """
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.devices import connected
 from commands.devices.allocator_inputs import Hardware
+from commands.devices.devices import DeviceGroup
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, AllocatorResult, SearchTooLongError
 from neuron.hardware.device_shapes import DEVICE_ID, qualified
@@ -75,14 +77,15 @@ class DeviceModel:
         self._leak = counters_leak
         self._weight: Final = _ALTERNATIVES.get(minor, 2.0)
         self._answers: dict[object, tuple[AllocatorClaim, Results | None]] = {}
-        self._free: dict[object, tuple[tuple[int, ...], int]] = {}
+        self._free: dict[object, tuple[int, ...]] = {}
+        self._connected: dict[tuple[int, ...], int] = {}
+        self._last: tuple[object, AllocatorNode] | None = None
         singles = [each for each in hardware.devices if each.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE]
         ids = [each.attributes.get(DEVICE_ID) for each in singles]
         self.index: Final = {
             each.name: number if isinstance(number, int) else at
             for at, (each, number) in enumerate(zip(singles, ids, strict=True))
         }
-        self._sets = connected.groups({self.index[each.name]: each.attributes for each in singles})
         self.whole: Final = tuple(each.name for each in hardware.devices if each.name not in self.index)
         self.single: Final = bool(singles)
         self.count: Final = len(singles) or (entry.devices if entry is not None and entry.devices else len(self.whole))
@@ -91,10 +94,12 @@ class DeviceModel:
         """The devices of a claim beside those that are held; None if it gets none."""
         key = (held.key, id(claim))
         if key not in self._answers:
+            node = self._node(held)
             try:
-                found = self._node(held).allocate(claim)
+                found = node.allocate(claim)
             except (SearchTooLongError, SelectorError):
                 found = None
+            node.release(found or ())
             self._answers[key] = claim, found
         return self._answers[key][1]
 
@@ -109,23 +114,34 @@ class DeviceModel:
         ]
         return self._weight * sum(ranks) / (names.MAX_FIRST_AVAILABLE * len(ranks)) if ranks else 0.0
 
-    def free(self, held: Held) -> tuple[tuple[int, ...], int]:
-        """Indices of the devices that a claim can get whole, and the size of the largest connected set of them.
+    def free(self, held: Held) -> tuple[int, ...]:
+        """Indices of the devices that a claim can get whole.
 
         A node that publishes only itself as a whole has all of its devices free, or none.
         """
         if held.key not in self._free:
-            self._free[held.key] = self._count(held)
+            if self.single:
+                self._free[held.key] = tuple(sorted(self._whole_devices(self._node(held))))
+            else:
+                self._free[held.key] = () if any(True for _ in held) else tuple(range(self.count))
         return self._free[held.key]
 
-    def _count(self, held: Held) -> tuple[tuple[int, ...], int]:
+    def connected(self, held: Held) -> int:
+        """The size of the largest connected set of devices that a claim can get whole."""
+        free = self.free(held)
         if not self.single:
-            free = () if any(True for _ in held) else tuple(range(self.count))
-            return free, len(free)
-        indices = tuple(sorted(self.index.values()))
-        free = tuple(sorted(self._whole_devices(self._node(held))))
-        pairs = connected.existing_links(self._entry, indices, self._sets)
-        return free, len(connected.largest(self._entry, indices, free, self._sets, pairs))
+            return len(free)
+        if free not in self._connected:
+            indices, (sets, pairs) = tuple(sorted(self.index.values())), self._links
+            self._connected[free] = len(connected.largest(self._entry, indices, free, sets, pairs))
+        return self._connected[free]
+
+    @functools.cached_property
+    def _links(self) -> tuple[tuple[DeviceGroup, ...], tuple[tuple[int, int], ...]]:
+        """The connected sets that claims can request, and the pairs of connected devices."""
+        published = {each.name: each.attributes for each in self.hardware.devices}
+        sets = connected.groups({index: published[name] for name, index in self.index.items()})
+        return sets, connected.existing_links(self._entry, tuple(sorted(self.index.values())), sets)
 
     def _whole_devices(self, node: AllocatorNode) -> Iterator[int]:
         """Indices of the single devices that a claim can get whole."""
@@ -136,5 +152,8 @@ class DeviceModel:
             if all(node.left(name) >= amount for name, amount in device.counters.items()):
                 yield self.index[device.name]
 
-    def _node(self, held: Iterable[AllocatorResult]) -> AllocatorNode:
-        return self.hardware.node(held, counters_leak=self._leak)
+    def _node(self, held: Held) -> AllocatorNode:
+        """The node of the allocator. It is kept: one question about what is held mostly follows another."""
+        if self._last is None or self._last[0] != held.key:
+            self._last = held.key, self.hardware.node(held, counters_leak=self._leak)
+        return self._last[1]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.claims.device_index import SelectorError
@@ -15,10 +15,8 @@ from commands.devices.snapshot import stored
 from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
-from commands.explain.placement import load_block, node_block, place
+from commands.explain.placement import judge, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest
-from commands.objects.documents import Document
-from commands.objects.manifest_files import means_something
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
@@ -39,22 +37,25 @@ class Explainer:
     """Explains pods of files, with or without a cluster, and pods of a cluster."""
 
     def __init__(
-        self, chosen: Chosen, files: Sequence[ManifestSource] = (), live: Live | None = None, namespace: str = ""
+        self,
+        chosen: Chosen,
+        files: Sequence[ManifestSource] = (),
+        facts: Iterable[Manifest] = (),
+        live: Live | None = None,
+        namespace: str = "",
     ) -> None:
         """Prepare.
 
         Args:
-            files: manifests; their objects count before those of the cluster.
+            facts: the objects of the files that mean something for others; they count before those of the cluster.
             live: a cluster, or None.
             namespace: of objects in files that set none.
         """
         self._live = live
         self._files = files
         self._namespace = namespace
-        own = (manifest for _, _, manifest in _all(files, namespace) if means_something(manifest))
-        found = [*(live.objects if live else ()), *own]
         self._view = store_of(
-            found,
+            [*(live.objects if live else ()), *facts],
             stored(live.snapshot) if live else None,
             listed=live.listed if live else (),
             kubernetes=live.version if live else "",
@@ -72,15 +73,15 @@ class Explainer:
 
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
-        for source, document, manifest in _all(self._files, self._namespace):
-            place = f"{source.name}:{document.line_of(manifest.path)}"
-            for preview in self._previewer.previews(manifest, place):
-                yield self._explanation(preview)
+        for source in self._files:
+            for document in source.documents:
+                for manifest in manifests(document, self._namespace):
+                    place = f"{source.name}:{document.line_of(manifest.path)}"
+                    yield from map(self._explanation, self._previewer.previews(manifest, place))
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:
         """The pods that a workload of the cluster creates."""
-        for preview in self._previewer.previews(manifest, ""):
-            yield self._explanation(preview)
+        yield from map(self._explanation, self._previewer.previews(manifest, ""))
 
     def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
@@ -247,13 +248,6 @@ def _owners(item: Object) -> set[object]:
     return {each.get("uid") for each in mappings(mapping(item.get("metadata")).get("ownerReferences"))}
 
 
-def _all(files: Sequence[ManifestSource], namespace: str) -> Iterator[tuple[ManifestSource, Document, Manifest]]:
-    for source in files:
-        for document in source.documents:
-            for manifest in manifests(document, namespace):
-                yield source, document, manifest
-
-
 def _unbound(pod: Object) -> Object:
     """The pod as it was admitted: conversion leaves a pod with `nodeName` alone."""
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
@@ -274,17 +268,7 @@ def place_legacy(pod: Object, cluster: ClusterDevices) -> tuple[NodeVerdict, ...
         node = (each.get("spec") or {}).get("nodeName")
         if node and (each.get("status") or {}).get("phase") not in ENDED:
             used[node].update(scheduled(each.get("spec")))
-    verdicts = (_verdict(pod, node, wanted, used[node.name], cluster) for node in cluster.nodes)
-    return tuple(sorted(verdicts, key=lambda each: each.node))
-
-
-def _verdict(pod: Object, node: Node, wanted: Counter[str], used: Counter[str], cluster: ClusterDevices) -> NodeVerdict:
-    name = node.name
-    instance_type = cluster.instance_type(node)
-    if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
-        return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-    found = node_block(pod, node, instance_type) or _missing(node, wanted, used) or load_block(pod, node, cluster)
-    return NodeVerdict(name, instance_type) if found is None else found.verdict(name, instance_type)
+    return judge(pod, cluster, lambda node: _missing(node, wanted, used[node.name]) or ())
 
 
 def _missing(node: Node, wanted: Counter[str], used: Counter[str]) -> Blocked | None:

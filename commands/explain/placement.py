@@ -7,7 +7,7 @@ gives none, the reason is found by asking again: with nothing held, without tain
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
@@ -40,6 +40,9 @@ _MOST_SHOWN: Final = 8
 _MOST_HOLDERS: Final = 3
 _MOST_ALTERNATIVES: Final = f"a request has at most {names.MAX_FIRST_AVAILABLE} alternatives (NEU219)"
 
+_Answer: TypeAlias = tuple[AllocatorResult, ...] | Blocked
+"""The devices of a pod on a node, or why it gets none."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Question:
@@ -71,8 +74,7 @@ class _Question:
         held = sorted((each.device, each.admin_access, tuple(sorted(each.consumed.items()))) for each in self.held)
         return devices, tuple(held), tuple(sorted(self.hardware.counters.items()))
 
-    def answer(self) -> tuple[AllocatorResult, ...] | Blocked:
-        """The devices, or why there are none."""
+    def answer(self) -> _Answer:
         try:
             found = self._try()
             return self._why() if found is None else found
@@ -183,11 +185,33 @@ def place(
         allocated: `status.allocation` of the pod's claims that are allocated already.
         cluster: nodes, devices and holders.
     """
-    placer = _Placer(pod, demand, allocated, cluster)
-    return tuple(sorted((placer.verdict(node) for node in cluster.nodes), key=lambda each: each.node))
+    return judge(pod, cluster, _Placer(pod, demand, allocated, cluster).ask)
 
 
-def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
+def judge(pod: Object, cluster: ClusterDevices, ask: Callable[[Node], _Answer]) -> tuple[NodeVerdict, ...]:
+    """The verdict for each node, by name.
+
+    Args:
+        ask: what the pod gets on a Neuron node that it may run on, apart from CPU and memory; or why it gets nothing.
+    """
+    found = []
+    for node in sorted(cluster.nodes, key=lambda each: each.name):
+        name, instance_type = node.name, cluster.instance_type(node)
+        if cluster.map_of(name) is None and instance_type not in cluster.catalogue:
+            found.append(NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices"))
+            continue
+        answer = _node_block(pod, node, instance_type) or ask(node)
+        if not isinstance(answer, Blocked):
+            answer = _load_block(pod, node, cluster) or answer
+        if isinstance(answer, Blocked):
+            found.append(answer.verdict(name, instance_type))
+            continue
+        texts = dict.fromkeys(map(cluster.devices(name).hardware.text, answer)) if answer else ()
+        found.append(NodeVerdict(name, instance_type, answer, tuple(texts)))
+    return tuple(found)
+
+
+def _node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     """Why a node cannot take a pod, before devices are looked at; None if it can."""
     if not node.ready:
         return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
@@ -202,7 +226,7 @@ def node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     return None
 
 
-def load_block(pod: Object, node: Node, cluster: ClusterDevices) -> Blocked | None:
+def _load_block(pod: Object, node: Node, cluster: ClusterDevices) -> Blocked | None:
     """Why CPU, memory, storage or the number of pods keep a pod off a node; None if they do not, or are not known."""
     lacking = {} if cluster.loads is None else cluster.loads.lacking(pod, node)
     if not lacking:
@@ -228,30 +252,18 @@ class _Placer:
         self._demand = demand
         self._allocated = allocated
         self._cluster = cluster
-        self._known: dict[object, tuple[AllocatorResult, ...] | Blocked] = {}
+        self._known: dict[object, _Answer] = {}
 
-    def verdict(self, node: Node) -> NodeVerdict:
-        name, cluster = node.name, self._cluster
-        published, instance_type = cluster.publishes(name), cluster.instance_type(node)
-        if not published and not node.legacy and instance_type not in cluster.catalogue:
-            return NodeVerdict(name, instance_type, block=Block.NOT_NEURON, reason="no Neuron devices")
-        blocked = node_block(self._pod, node, instance_type) or self._by_claims(node, published=published)
-        if blocked is not None:
-            return blocked.verdict(name, instance_type)
-        answer = self._by_devices(node)
-        if isinstance(answer, Blocked):
-            return answer.verdict(name, instance_type)
-        if short := load_block(self._pod, node, cluster):
-            return short.verdict(name, instance_type)
-        texts = dict.fromkeys(map(cluster.devices(name).hardware.text, answer))
-        return NodeVerdict(name, instance_type, answer, tuple(texts))
+    def ask(self, node: Node) -> _Answer:
+        """The devices that the pod gets on a node, or why it gets none."""
+        return self._by_claims(node) or self._by_devices(node)
 
-    def _by_claims(self, node: Node, *, published: bool) -> Blocked | None:
+    def _by_claims(self, node: Node) -> Blocked | None:
         for allocation in self._allocated:
             selector = allocation.node_selector
             if selector and unmet_terms(selector.get("nodeSelectorTerms") or (), node.name, node.labels):
                 return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
-        if published:
+        if self._cluster.publishes(node.name):
             return None
         if node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver does not run")
@@ -259,7 +271,7 @@ class _Placer:
 
     # --- its devices --------------------------------------------------------------------------------------------
 
-    def _by_devices(self, node: Node) -> tuple[AllocatorResult, ...] | Blocked:
+    def _by_devices(self, node: Node) -> _Answer:
         found = self._cluster.devices(node.name)
         if found.missing is not None:
             reason = "incomplete pool: the scheduler allocates only when all its ResourceSlices are there"

@@ -1,6 +1,5 @@
 """The device map as JSON, and for a terminal: a summary, then drawings, a line a node, or counts of very many."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -365,7 +364,6 @@ def type_summary(each: TypeSummary) -> Json:
 
 
 def _node(node: NodeMap) -> Json:
-    place, plugin = node.ultraserver, node.plugin
     return {
         "name": node.name,
         "instanceType": node.instance_type,
@@ -375,8 +373,8 @@ def _node(node: NodeMap) -> Json:
         "wholeNodeFree": node.whole_free,
         "largestFree": list(node.largest_free),
         "places": {str(size): count for size, count in node.places.items()},
-        "ultraServer": dataclasses.asdict(place) if place else None,
-        "devicePlugin": {"devices": plugin.devices, "used": plugin.used, "pods": list(plugin.pods)} if plugin else None,
+        "ultraServer": node.ultraserver,
+        "devicePlugin": node.plugin,
         "devices": [_device(device) for device in node.devices],
         "links": [list(pair) for pair in node.links],
         "groups": [{"attribute": group.attribute, "devices": list(group.members)} for group in node.groups],

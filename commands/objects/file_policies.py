@@ -47,7 +47,6 @@ from policies.judging.mutations import Mutated, Mutating, MutationOutcome
 from policies.judging.rules import AnyPodRule, MutatingRule, PolicySet, ValidatingRule
 from policies.judging.subjects import CLUSTER_SCOPED, RequestSubject, of_object
 from policies.judging.verdicts import Verdict, findings
-from policies.patching.json_patch import patched
 from policies.schema.documents import PolicyProblem
 
 _SUFFIX: Final = "xxxxx"
@@ -161,13 +160,13 @@ class FilePolicies:
 
     # --- validation -----------------------------------------------------------------------------------------------
 
-    def judge_object(self, manifest: Manifest, namespaces: Store) -> list[Finding] | None:
-        """Findings about an object on CREATE; None if no policy matches it."""
-        return self._judge(self._subject(manifest.data, manifest.namespace, namespaces))
-
     def object_verdicts(self, manifest: Manifest, namespaces: Store) -> tuple[Verdict, ...]:
         """Verdicts on an object on CREATE, one for each policy whose resource rules match."""
         return self._verdicts(self._subject(manifest.data, manifest.namespace, namespaces))
+
+    def findings(self, verdicts: tuple[Verdict, ...]) -> list[Finding] | None:
+        """What verdicts say; None if no policy matched."""
+        return [each for verdict in verdicts for each in findings(verdict, self._now)] if verdicts else None
 
     @property
     def validating(self) -> tuple[str, ...]:
@@ -213,13 +212,6 @@ class FilePolicies:
             patch = steering.moved(part, subject.object, decision.patch)
             decision = dataclasses.replace(decision, patch=patch, patch_size=0)
         return Changed(decision, results) if results else None
-
-    def judge_pod(
-        self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: Store
-    ) -> list[Finding] | None:
-        """Findings about the pods of a template after conversion; None if no policy matches them."""
-        verdicts = self.pod_verdicts(manifest, patched(template, decision.patch), decision, namespaces)
-        return list(self._findings(verdicts)) if verdicts else None
 
     def pod_verdicts(
         self, manifest: Manifest, template: dict[str, object], decision: Decision, namespaces: Store
@@ -269,10 +261,6 @@ class FilePolicies:
             self._known = (view, DeviceKnower(view, self._policies.catalogue))
         return self._known[1]
 
-    def _judge(self, subject: RequestSubject) -> list[Finding] | None:
-        verdicts = self._verdicts(subject)
-        return list(self._findings(verdicts)) if verdicts else None
-
     def _with_templates(self, subject: RequestSubject, decision: Decision) -> RequestSubject:
         """The subject with the templates that its conversion creates."""
         if not decision.templates:
@@ -284,10 +272,6 @@ class FilePolicies:
 
     def _verdicts(self, subject: RequestSubject) -> tuple[Verdict, ...]:
         return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
-
-    def _findings(self, verdicts: tuple[Verdict, ...]) -> Iterator[Finding]:
-        for verdict in verdicts:
-            yield from findings(verdict, self._now)
 
 
 def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:

@@ -124,7 +124,7 @@ def _is_free(manifest: Manifest, path: Path) -> bool:
         return True
     for pattern in KINDS[manifest.group, manifest.kind].templates:
         inner = path[len(pattern) :]
-        if matches(path[: len(pattern)], pattern) and (_is_label(inner) or _is_free_in_pod(inner)):
+        if (_is_label(inner) or _is_free_in_pod(inner)) and matches(path[: len(pattern)], pattern):
             return True
     return False
 

@@ -70,26 +70,6 @@ class PlayedNode:
         near: pods by the workload that the scheduler spreads.
     """
 
-    __slots__ = (
-        "_scores",
-        "after",
-        "forms",
-        "group",
-        "held",
-        "instance_type",
-        "limits",
-        "load",
-        "model",
-        "near",
-        "node",
-        "offers",
-        "open",
-        "plugin_used",
-        "side",
-        "spread",
-        "used",
-    )
-
     def __init__(
         self,
         node: Node,
@@ -130,8 +110,7 @@ class PlayedNode:
     def copy(self) -> "PlayedNode":
         """An independent copy."""
         new = object.__new__(PlayedNode)
-        for name in PlayedNode.__slots__:
-            setattr(new, name, getattr(self, name))
+        new.__dict__.update(self.__dict__)
         new.used, new.plugin_used = Counter(self.used), Counter(self.plugin_used)
         new.held, new.forms = self.held.copy(), dict(self.forms)
         new.spread, new.near = dict(self.spread), Counter(self.near)
@@ -391,7 +370,7 @@ class PlayedNodes:
 
     def _free(self, node: PlayedNode, form: Form) -> int:
         if form.claim is not None:
-            return 0 if node.model is None else len(node.model.free(node.held)[0])
+            return 0 if node.model is None else len(node.model.free(node.held))
         return min((node.offers.get(each, 0) - node.plugin_used[each] for each in form.plugin), default=0)
 
     def _short(self, form: Form, free: int, node: PlayedNode) -> Reason:
@@ -402,7 +381,7 @@ class PlayedNodes:
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
             if node.model.allocate(node.held, loose) is not None:
-                size = node.model.free(node.held)[1]
+                size = node.model.connected(node.held)
                 text = f"{free} devices of {name} are free, at most {size} of them connected; it needs {form.devices}"
                 return Reason(WaitCause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
         if form.claim is None:
@@ -419,7 +398,7 @@ class PlayedNodes:
         for name, node in self.nodes.items():
             if node.side != DRIVER or not node.open or node.model is None:
                 continue
-            devices, size = node.model.free(node.held)
+            devices, size = node.model.free(node.held), node.model.connected(node.held)
             known = found.get(node.instance_type, FreePlace(0, 0, ""))
             best = (size, name) if size > known.connected else (known.connected, known.node)
             found[node.instance_type] = FreePlace(known.devices + len(devices), *best)
@@ -436,7 +415,7 @@ class PlayedNodes:
                 used += sum(form.devices for form in node.forms.values())
             elif node.model is not None:
                 total += node.model.count
-                used += node.model.count - len(node.model.free(node.held)[0])
+                used += node.model.count - len(node.model.free(node.held))
         return total, used
 
     def shots(self, places: Mapping[int, Sequence[int] | None]) -> tuple[NodeShot, ...]:

@@ -60,7 +60,7 @@ class _OpenNode(NamedTuple):
     @property
     def free(self) -> int:
         """Devices that a claim can get whole."""
-        return len(self.model.free(self.held)[0])
+        return len(self.model.free(self.held))
 
     def take(self, claim: AllocatorClaim) -> bool:
         """Allocate a claim, and keep it; false if it does not fit."""

@@ -307,14 +307,8 @@ Reports = Mapping[str, Report]
 """The reports, by the name of their cluster: the only one has none. One that could not be read has a problem, and no
 workloads."""
 
-_PROSPECTS: Final = {
-    "converted": Prospect.CONVERTED,
-    "converts": Prospect.CONVERTS,
-    "waits": Prospect.WAITS,
-    "refused or blocked": Prospect.BLOCKED,
-    "stays": Prospect.STAYS,
-    "unknown": Prospect.UNKNOWN,
-}
+_PROSPECTS: Final = tuple("refused or blocked" if each is Prospect.BLOCKED else each.value for each in Prospect)
+"""Columns of the table of clusters."""
 
 
 def text(reports: Reports, style: Style) -> str:
@@ -397,7 +391,7 @@ def _cells(reports: tuple[Report, ...]) -> tuple[str, ...]:
     devices = [str(sum(sum(each(node).values()) for node in nodes)) if nodes else NOTHING for each in _DEVICES]
     return (
         str(len(found)),
-        *(str(sum(workload.prospect is each for workload in found)) for each in _PROSPECTS.values()),
+        *(str(sum(workload.prospect is each for workload in found)) for each in Prospect),
         str(total(each.before for each in read)),
         str(total(each.after for each in read)),
         *devices,

@@ -22,7 +22,7 @@ from cluster.kinds.rendered_entries import (
 from commands.cluster.reader import Object, Unseen, items
 from commands.present import listed
 from commands.status.lines import CheckResult, StatusCheck, StatusLine
-from commands.status.snapshot import NAME, StatusSnapshot, own_configuration
+from commands.status.snapshot import NAME, StatusSnapshot, own_configuration, own_deployments
 from neuron import names
 from neuron.findings import quoted
 from runtime.api_server import FORBIDDEN, StatusError, rule_text
@@ -368,10 +368,9 @@ def _refused(error: StatusError, where: str, snapshot: StatusSnapshot) -> Status
 
 def _port(snapshot: StatusSnapshot) -> str:
     """The port on which the replicas listen, by their Deployment."""
-    for item in items(snapshot.deployments):
-        if item["metadata"]["name"] == NAME and item["metadata"].get("namespace") == snapshot.namespace:
-            for container in item["spec"]["template"]["spec"]["containers"]:
-                for port in container.get("ports") or ():
-                    if port.get("name") == "https":
-                        return str(port["containerPort"])
+    for item in own_deployments(snapshot.deployments, snapshot.namespace):
+        for container in item["spec"]["template"]["spec"]["containers"]:
+            for port in container.get("ports") or ():
+                if port.get("name") == "https":
+                    return str(port["containerPort"])
     return "9443"

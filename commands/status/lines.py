@@ -102,8 +102,4 @@ def _summary(lines: Iterable[StatusLine]) -> str:
 
 
 def as_json(address: str, namespace: str, lines: Sequence[StatusLine]) -> str:
-    checks = [
-        {"check": line.check, "verdict": line.verdict.value, "text": line.text, "fix": line.fix} for line in lines
-    ]
-    document = {"cluster": address, "namespace": namespace, "verdict": overall(lines).value, "checks": checks}
-    return json_text(document)
+    return json_text({"cluster": address, "namespace": namespace, "verdict": overall(lines), "checks": lines})

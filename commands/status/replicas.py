@@ -16,7 +16,7 @@ from cluster.kinds.replicas import LABELS, Replica, read_lease
 from commands.cluster.reader import Object, Unseen, items
 from commands.present import listed
 from commands.status.lines import StatusCheck, StatusLine
-from commands.status.snapshot import NAME, SECRET, StatusSnapshot, own_entries
+from commands.status.snapshot import NAME, SECRET, StatusSnapshot, own_deployments, own_entries
 from runtime.text import cited, counted, named
 
 CHECK: Final = StatusCheck("replicas")
@@ -73,7 +73,7 @@ def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(snapshot.deployments, Unseen):
         yield CHECK.unseen(snapshot.deployments)
         return
-    ours = [item for item in snapshot.deployments if _is_ours(item, snapshot.namespace)]
+    ours = own_deployments(snapshot.deployments, snapshot.namespace)
     if not ours and snapshot.outside:
         yield CHECK.note("the webhook runs outside the cluster: its configurations call a URL.")
     elif not ours:
@@ -94,11 +94,6 @@ def _availability(item: Object, namespace: str) -> StatusLine:
     if (status.get("updatedReplicas") or 0) < wanted:
         return CHECK.note(f"{text}, a rollout is under way.")
     return CHECK.well(f"{text}.")
-
-
-def _is_ours(item: Object, namespace: str) -> bool:
-    metadata = item["metadata"]
-    return bool(metadata["namespace"] == namespace and LABELS.items() <= (metadata.get("labels") or {}).items())
 
 
 def _serving(snapshot: StatusSnapshot) -> set[str] | None:

@@ -236,6 +236,16 @@ def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
     return tuple(entry for each in map(own_configuration, seen) for entry in (each or {}).get("webhooks") or ())
 
 
+def own_deployments(seen: Seen[Object], namespace: str) -> list[Object]:
+    """The Deployments of the webhook in its namespace, by their labels: the chart may give them another name."""
+    return [
+        each
+        for each in items(seen)
+        if each["metadata"]["namespace"] == namespace
+        if LABELS.items() <= (each["metadata"].get("labels") or {}).items()
+    ]
+
+
 async def read_status(reader: ClusterReader, address: str, namespace: str) -> StatusSnapshot:
     """Read everything.
 
@@ -429,8 +439,6 @@ class _Fault(msgspec.Struct, frozen=True):
 
 def _account(deployments: Seen[Object], namespace: str) -> str:
     """The webhook's ServiceAccount: of its Deployment, else the shipped name."""
-    for each in items(deployments):
-        labels = each["metadata"].get("labels") or {}
-        if each["metadata"]["namespace"] == namespace and LABELS.items() <= labels.items():
-            return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")
+    for each in own_deployments(deployments, namespace):
+        return str(each["spec"]["template"]["spec"].get("serviceAccountName") or "default")
     return NAME

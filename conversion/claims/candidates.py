@@ -340,7 +340,11 @@ def _unknown(selection: NodeSelection, catalogue: Catalogue, *, left: bool) -> I
             alike = [each for each in catalogue.suggestions(name) if each.partition(".")[0] == family]
             then = "the pod is left as it is" if left else "the claim is made for the other types"
             message = f"{short(name)} is not in the catalogue of instance types: {then}.{did_you_mean(name, alike)}"
-            yield Finding("NEU218", path, message, in_catalogue(name), short(name))
+            fix = in_catalogue(name)
+            if name in families:
+                first = next(each.name for each in catalogue if each.family == name)
+                fix = f"{name} is a family: name its types, such as {first}."
+            yield Finding("NEU218", path, message, fix, short(name))
 
 
 def in_catalogue(name: str) -> str:

@@ -33,7 +33,7 @@ MOST_TRIED: Final = 7
 alternative, two between them, and in one place."""
 
 
-MOST_PLANS: Final = 512
+MOST_PLANS: Final = 256
 """Plans that are remembered. A pod of many containers has one of its own; lists of pods have few different ones."""
 
 

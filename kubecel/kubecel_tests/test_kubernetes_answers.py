@@ -79,16 +79,15 @@ def agrees(ours: dict[str, str | None], theirs: dict[str, str]) -> bool:
     return ours == theirs
 
 
-@pytest.mark.parametrize("expression", ANSWERS, ids=str)
-def test_an_expression_has_the_result_of_the_api_server(expression: str) -> None:
-    if expression in DIFFERENCES:
-        assert not agrees(answer(expression), ANSWERS[expression]), "no longer a difference"
-    else:
-        assert agrees(answer(expression), ANSWERS[expression]), (answer(expression), ANSWERS[expression])
-
-
-def test_every_known_difference_was_recorded() -> None:
-    assert DIFFERENCES.keys() <= ANSWERS.keys()
+def test_every_expression_has_the_result_of_the_api_server() -> None:
+    """In one test: one for each of 1,600 expressions takes three times as long as the expressions."""
+    different = {
+        expression: (made, recorded)
+        for expression, recorded in ANSWERS.items()
+        if not agrees(made := answer(expression), recorded)
+    }
+    assert {expression: each for expression, each in different.items() if expression not in DIFFERENCES} == {}
+    assert DIFFERENCES.keys() - different.keys() == set(), "no longer a difference"
 
 
 @pytest.mark.parametrize("expression", RECORDED["selectors"], ids=str)

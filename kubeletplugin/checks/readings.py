@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import core_use, sysfs
+from kubeletplugin.discover import sysfs
 from kubeletplugin.discover.processes import ContainerProcess, OpenDevice
 from kubeletplugin.discover.sysfs import NodeHardware
 from kubeletplugin.settings import DriverSettings
@@ -217,7 +217,7 @@ def _device_files(root: Path, index: int) -> DeviceFiles:
     shown = {name: os.path.relpath(path, directory) for name, path in paths.items()}
     found = {name: path for name, path in shown.items() if os.access(paths[name], os.R_OK)}
     closed = {name: path for name, path in shown.items() if name not in found}
-    return DeviceFiles(index, found, closed, {name: shown[name] for name in core_use.FILES if name in shown})
+    return DeviceFiles(index, found, closed, {name: shown[name] for name in sysfs.USE if name in shown})
 
 
 def _test_write(folder: Path) -> TrialWrite:

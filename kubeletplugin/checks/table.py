@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kubeletplugin.checks.readings import DeviceNode, Readings
-from kubeletplugin.discover import core_use, sysfs
+from kubeletplugin.discover import sysfs
 from neuron import names
 from neuron.findings import few
 from neuron.hardware import connections, device_groups
@@ -156,9 +156,7 @@ def _sysfs_files(readings: Readings) -> Judgement:
     ]
     closed = [name for name in wanted if any(name in each.closed for each in readings.files)]
     parts = [f"of neuron{first.index} there are {', '.join(found) or 'none of the files'}"]
-    used = [
-        f"{name} at {first.use[name]}" for name in (core_use.MEMORY, core_use.BUSY, core_use.POWER) if name in first.use
-    ]
+    used = [f"{name} at {first.use[name]}" for name in (sysfs.MEMORY, sysfs.BUSY, sysfs.POWER) if name in first.use]
     parts.append(f"its use: {', '.join(used) or 'not told'}")
     if missing:
         parts.append(f"missing: {', '.join(missing)}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kubeletplugin.discover import core_use, sysfs
+from kubeletplugin.discover import sysfs
 from neuron.findings import did_you_mean
 from neuron.hardware import connections
 from neuron.hardware.instances import Catalogue, InstanceType
@@ -147,9 +147,9 @@ def write_use(sysfs_root: Path, index: int, cores: Iterable[int], memory: int = 
     directory = sysfs_root / sysfs.DEVICES / f"neuron{index}"
     for number in cores:
         stats = directory / f"neuron_core{number}/stats"
-        _write(stats / f"memory_usage/{core_use.MEMORY}/total", f"{memory}\n")
-        _write(stats / f"other_info/{core_use.BUSY}/total", f"{microseconds}\n")
-    _write(directory / f"stats/power/{core_use.POWER}", "POWER_STATUS_VALID,1764259200,0.00,0.00,0.00\n")
+        _write(stats / f"memory_usage/{sysfs.MEMORY}/total", f"{memory}\n")
+        _write(stats / f"other_info/{sysfs.BUSY}/total", f"{microseconds}\n")
+    _write(directory / f"stats/power/{sysfs.POWER}", "POWER_STATUS_VALID,1764259200,0.00,0.00,0.00\n")
 
 
 def _write_pci(sysfs_root: Path, entry: InstanceType) -> None:

@@ -103,7 +103,12 @@ class OwnNode(Changing):
 
     async def read(self) -> NodeState:
         """Read the Node now. Raises ApiServerError."""
-        return self._take(await self.store.node())
+        body = await self.store.node()
+        if version_of(body) < self._version:
+            # A watch was ahead of the answer; or else the cluster was restored from a backup, and counts from there.
+            body = await self.store.node()
+            self._version = min(self._version, version_of(body))
+        return self._take(body)
 
     async def label(self, labels: Mapping[str, str | None]) -> None:
         """Change labels. Raises ApiServerError."""

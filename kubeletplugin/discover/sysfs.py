@@ -31,6 +31,18 @@ PRODUCT_NAME: Final = Path("devices/virtual/dmi/id/product_name")
 
 ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected", "sram_ecc_uncorrected")
 
+MEMORY: Final = "device_mem"
+"""Bytes of device memory, by the core for which they were allocated."""
+DRIVER_MEMORY: Final = "driver_memory"
+"""The part of it that the kernel driver has for itself."""
+BUSY: Final = "nc_time_in_use"
+"""Microseconds."""
+POWER: Final = "utilization"
+"""`status,time,least,most,average` of the last minute, in percent of the device's largest power."""
+
+USE: Final = (MEMORY, DRIVER_MEMORY, BUSY, POWER)
+"""Names of the files that tell the use of a device's first core, and of the device."""
+
 COMPONENTS_SINCE: Final = (2, 30, 2)
 """The first version of the kernel driver with `unhealthy_components`."""
 DEVICE_NAME: Final = re.compile(r"neuron([0-9]{1,3})", re.ASCII)

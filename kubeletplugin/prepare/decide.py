@@ -267,7 +267,7 @@ def _with_shares(
         run = {each.indices[0] for each in whole if each.parent_request in together}
         side = side_of(device.indices[0], run, view.devices, view.wraps)
         mine = [each for each in (*whole, *found) if each.indices == device.indices and not each.admin_access]
-        share = _share(claim, _Wanted(device, amount, side, mine), view, others)
+        share = _share(claim, device, amount, side, mine, view, others)
         found.append(dataclasses.replace(device, share=share))
     return found
 
@@ -291,38 +291,37 @@ def share_amount(result: AllocatedDevice, view: NodeView) -> int | None:
     return result.cores if result.cores < all_cores else None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A share to assign: the device, how many cores, at which side, and the claim's own shares of the device."""
-
-    device: PreparedDevice
-    amount: int
-    side: Side | None
-    mine: Collection[PreparedDevice]
-
-
-def _share(claim: AllocatedClaim, wanted: _Wanted, view: NodeView, others: Others) -> Share:
-    device, [index] = wanted.device, wanted.device.indices
+def _share(
+    claim: AllocatedClaim,
+    device: PreparedDevice,
+    amount: int,
+    side: Side | None,
+    mine: Collection[PreparedDevice],
+    view: NodeView,
+    others: Others,
+) -> Share:
+    """The cores of a share. `mine`: what the claim has of the device already."""
+    [index] = device.indices
     share_id = device.share.id if device.share is not None else ""
     lnc = core_size(claim, device.request, view)
-    if wanted.amount % lnc:
+    if amount % lnc:
         raise PrepareError(
-            f"Device {device.device} is allocated with {wanted.amount} physical cores, which is no multiple of "
+            f"Device {device.device} is allocated with {amount} physical cores, which is no multiple of "
             f"logicalNeuronCore {lnc}. Request a multiple of {lnc}, or set logicalNeuronCore to 1."
         )
-    held = [*others.on(claim, index), *((each, None) for each in wanted.mine)]
+    held = [*others.on(claim, index), *((each, None) for each in mine)]
     _refuse_another_size(device, lnc, held)
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)
-    if len(before) == wanted.amount and not taken.intersection(before):
+    if len(before) == amount and not taken.intersection(before):
         return Share(share_id, before, lnc)
-    chosen = assign_cores(all_cores, wanted.amount, lnc, taken, wanted.side)
+    chosen = assign_cores(all_cores, amount, lnc, taken, side)
     if chosen is None:
         holders = ", ".join(sorted({str(other) for _, other in held if other is not None})) or "this claim"
         raise DeviceHeldError(
             f"Device {device.device} has {all_cores - len(taken)} of {all_cores} cores free, and the claim needs "
-            f"{wanted.amount}: the others are still prepared for {holders}. They become free when the kubelet has "
+            f"{amount}: the others are still prepared for {holders}. They become free when the kubelet has "
             "stopped the pods that used them; the kubelet tries again by itself.",
             # One that has ended first: it can be released at once.
             max((other for _, other in held if other is not None), key=lambda other: other.has_ended, default=None),

@@ -171,17 +171,8 @@ class KubeletGate(Changing):
             await asyncio.gather(accepted, timer, return_exceptions=True)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Served:
-    """Registration sockets of our driver's name that other processes serve.
-
-    Attributes:
-        names: of all; some may be of other instances of this driver, during an upgrade.
-        other: of those that no instance of this driver makes.
-    """
-
-    names: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()
+_FIXED_SOCKET: Final = f"{names.DRIVER}-reg.sock"
+"""An instance of this driver without a pod's UID has it, too, and runs beside another one of that kind only."""
 
 
 class OtherDriver(Changing):
@@ -198,22 +189,24 @@ class OtherDriver(Changing):
         self._removed_at = float("-inf")
         self._left_until = float("-inf")
 
-    def look(self, node: str, slices: Iterable[str], served: Served) -> frozenset[str]:
+    def look(self, node: str, slices: Iterable[str], served: Collection[str]) -> frozenset[str]:
         """Decide by the names of the node's slices and by sockets; returns the names of slices that are not ours.
 
-        The Node owns the slices, so they stay when their driver is gone. If no driver serves a socket, they are
-        removed; if they come back after that, another driver makes them.
+        `served` are the registration sockets of our driver's name that others serve; during an upgrade, also other
+        instances of this driver. The Node owns the slices, so they stay when their driver is gone. If no driver serves
+        a socket, they are removed; if they come back after that, another driver makes them.
         """
         foreign = frozenset(name for name in slices if not is_slice_name(node, name))
         now = self._clock.monotonic()
-        alive = bool(served.names) or now < self._left_until
+        alive = bool(served) or now < self._left_until
         if foreign and not alive and now - self._removed_at < WAITS.other_stays:
             alive, self._left_until = True, now + WAITS.other_stays
         evidence = []
         if foreign and alive:
             evidence.append(f"ResourceSlices {', '.join(sorted(foreign)[:3])}")
-        if served.other or evidence:
-            evidence += [f"the registration socket {name}" for name in served.other or served.names]
+        shown = served if _FIXED_SOCKET not in served else (_FIXED_SOCKET,)
+        if evidence or _FIXED_SOCKET in served:
+            evidence += [f"the registration socket {name}" for name in shown]
         if (told := " and ".join(evidence)) != self.evidence:
             self.evidence = told
             self._count_change()

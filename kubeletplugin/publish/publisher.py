@@ -25,7 +25,6 @@ from kubeletplugin.publish.offer import (
     NODE,
     KubeletGate,
     OtherDriver,
-    Served,
     needs_taints,
     offer,
 )
@@ -88,7 +87,7 @@ class NodeSources:
     own: OwnNode
     gate: KubeletGate
     holds: Holds = dataclasses.field(default_factory=Holds)
-    sockets: Callable[[], Served] = Served
+    sockets: Callable[[], Collection[str]] = tuple
     note: SliceNote = dataclasses.field(default_factory=SliceNote)
 
 

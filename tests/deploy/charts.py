@@ -1,5 +1,7 @@
 """The chart, rendered by Helm's own engine."""
 
+import functools
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -74,9 +76,14 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) 
         document
         for path, text in sorted(texts.items())
         if path.endswith(".yaml")
-        for document in yaml.load_all(text, yaml.CSafeLoader)
-        if document
+        for document in pickle.loads(_documents(text))  # noqa: S301 - made below
     ]
+
+
+@functools.lru_cache(1024)
+def _documents(text: str) -> bytes:
+    """The YAML documents of a text, pickled: most templates are the same in each rendering, and callers may write."""
+    return pickle.dumps([document for document in yaml.load_all(text, yaml.CSafeLoader) if document])
 
 
 def find(objects: list[Object], kind: str, name: str = "neuron-dra") -> Object:

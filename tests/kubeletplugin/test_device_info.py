@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from kubeletplugin.device_info import DeviceInfo, rows, use_of
+from kubeletplugin.device_info import CoresUse, DeviceInfo, UseReader, rows, use_of
 from kubeletplugin.discover import emulate
-from kubeletplugin.discover.core_use import CoresUse, UseReader
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import UsageUnknownError

@@ -19,7 +19,7 @@ from kubeletplugin.node_events import (
     node_event,
     other_driver,
 )
-from kubeletplugin.publish.offer import KubeletGate, OtherDriver, Served
+from kubeletplugin.publish.offer import KubeletGate, OtherDriver
 from kubeletplugin.settings import Guard
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, node_object, until, working
 
@@ -119,12 +119,12 @@ async def test_another_driver_is_reported_when_it_appears_and_when_it_leaves(api
         await asyncio.sleep(0.02)
         assert api.reports == [], "no other driver is no news"
         api.forbidden = {"report"}
-        other.look(NODE, ["n-neuron.aws.com-x7k2p"], Served(("neuron.aws.com-reg.sock",)))
+        other.look(NODE, ["n-neuron.aws.com-x7k2p"], ("neuron.aws.com-reg.sock",))
         await until(lambda: len(clock.slept) > 2)
         assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 1
         api.forbidden.clear()
         await until(lambda: len(api.reports) == 1)
-        other.look(NODE, [], Served())
+        other.look(NODE, [], ())
         await until(lambda: len(api.reports) == 2)
         assert metrics.registry.get_sample_value("neuron_dra_plugin_other_driver_active") == 0
     assert [(body["type"], body["reason"], body["message"]) for body in api.reports] == [

@@ -35,7 +35,6 @@ from kubeletplugin.pb import (
 )
 from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.publish.offer import Served
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import UnreachableError
 from tests.kubeletplugin.fakes import (
@@ -322,7 +321,7 @@ def test_directories_that_do_not_exist_have_no_stale_sockets(tmp_path: Path) -> 
 
 def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -> None:
     own = tmp_path / "neuron.aws.com-a-reg.sock"
-    assert other_sockets(tmp_path / "none", own) == Served()
+    assert other_sockets(tmp_path / "none", own) == ()
     with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as foreign:
         dead.bind(str(tmp_path / "neuron.aws.com-dead-reg.sock"))
         for path in (own, tmp_path / "gpu.nvidia.com-b-reg.sock"):
@@ -330,16 +329,16 @@ def test_another_instance_is_seen_by_the_socket_that_it_serves(tmp_path: Path) -
                 made.bind(str(path))
         foreign.bind(str(tmp_path / "gpu.nvidia.com-c-reg.sock"))
         foreign.listen()
-        assert other_sockets(tmp_path, own) == Served()
+        assert other_sockets(tmp_path, own) == ()
         with socket.socket(socket.AF_UNIX) as living:
             living.bind(str(tmp_path / "neuron.aws.com-b-reg.sock"))
             living.listen()
-            assert other_sockets(tmp_path, own) == Served(("neuron.aws.com-b-reg.sock",))
+            assert other_sockets(tmp_path, own) == ("neuron.aws.com-b-reg.sock",)
         with socket.socket(socket.AF_UNIX) as helper:
             helper.bind(str(tmp_path / "neuron.aws.com-reg.sock"))
             helper.listen()
             name = "neuron.aws.com-reg.sock"
-            assert other_sockets(tmp_path, own) == Served((name,), (name,)), "this driver's have the pod's UID"
+            assert other_sockets(tmp_path, own) == (name,)
 
 
 async def test_an_instance_can_start_while_another_with_its_process_number_ends(

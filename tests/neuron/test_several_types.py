@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ NAMES = ("inf2.48xlarge", "inf2.24xlarge", "inf1.24xlarge", "inf1.6xlarge", "trn
 SETS = [each for size in range(1, len(NAMES) + 1) for each in itertools.combinations(NAMES, size)]
 
 
+@functools.cache
 def typed(name: str, *, shares: bool = False, orders: bool = False, published: bool = True) -> InstanceType:
     """UltraServer nodes have counters, so that their groups are requested by device id, but not up to 1.35."""
     entry = CATALOGUE[name]

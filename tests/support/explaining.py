@@ -12,7 +12,7 @@ from commands.explain.explaining import Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.reads import Installation, Live, StoredPod, live_manifest
 from commands.objects.file_policies import FilePolicies
-from commands.objects.manifests import Manifest
+from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
@@ -70,7 +70,9 @@ def explained(
 ) -> list[Explanation]:
     """Explanations of the pods in a file with these objects."""
     chosen = Chosen(options, default, policies)
-    return list(Explainer(chosen, [source(*objects)], cluster, namespace).files())
+    file = source(*objects)
+    facts = [each for document in file.documents for each in manifests(document, namespace)]
+    return list(Explainer(chosen, [file], facts, cluster, namespace).files())
 
 
 def explained_pod(
@@ -80,7 +82,7 @@ def explained_pod(
     options: ConversionOptions = ConversionOptions(),
 ) -> Explanation:
     """The explanation of a pod of the cluster."""
-    return Explainer(Chosen(options, "the default"), (), cluster, "team-a").pod(StoredPod(found, tuple(events)))
+    return Explainer(Chosen(options, "the default"), (), (), cluster, "team-a").pod(StoredPod(found, tuple(events)))
 
 
 def converted_pod(families: tuple[str, ...] = (), **spec: Any) -> tuple[Object, Manifest]:

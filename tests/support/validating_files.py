@@ -5,10 +5,12 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from cluster.store import Store
-from commands.objects.manifests import manifests
+from commands.objects.file_policies import FilePolicies
+from commands.objects.manifests import DEFAULT_NAMESPACE, manifests
 from commands.objects.notices import ManifestSource
 from commands.present import Located
-from commands.validate import FileContext, FileValidator, FindingTally
+from commands.validate import FileValidator, FindingTally
+from conversion.asks.conversion_context import ConversionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +23,19 @@ class Validated:
 
 def validate_sources(
     sources: Sequence[ManifestSource],
-    context: FileContext,
+    options: ConversionOptions,
+    policies: FilePolicies | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
     live: Store | None = None,
     served: Collection[str] | None = None,
     rules: str | None = None,
 ) -> Validated:
     """Validate files as the command does."""
-    validator = FileValidator(context)
+    validator = FileValidator(options, policies, namespace)
     validator.join(live, served, rules)
     for source in sources:
         for document in source.documents:
-            for manifest in manifests(document, context.namespace):
+            for manifest in manifests(document, namespace):
                 validator.take(manifest)
 
     async def validate() -> list[Located]:

@@ -9,7 +9,6 @@ from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
-from commands.validate import FileContext
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment_of, named, text
@@ -52,7 +51,7 @@ def sources(*objects: Any) -> list[ManifestSource]:
 
 
 def judged(policies: FilePolicies, *objects: Any, **options: Any) -> Validated:
-    return validate_sources(sources(*objects), FileContext(trainium(**options), policies))
+    return validate_sources(sources(*objects), trainium(**options), policies)
 
 
 def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:

@@ -17,7 +17,6 @@ from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
 from commands.objects.notices import ManifestSource
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_json, as_yaml
-from commands.validate import FileContext
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources
 from tests.support.trainium import trainium
@@ -143,8 +142,7 @@ def test_conversion_is_that_of_one_document(form: str, items: list[Any]) -> None
 @given(items=LISTS)
 def test_findings_and_their_lines_are_those_of_one_document(form: str, items: list[Any]) -> None:
     text = as_text(items, form)
-    context = FileContext(trainium())
-    split, whole = (validate_sources([source(text, split=each)], context) for each in (True, False))
+    split, whole = (validate_sources([source(text, split=each)], trainium()) for each in (True, False))
     assert split == whole
 
 

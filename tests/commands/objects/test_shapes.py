@@ -10,7 +10,6 @@ from commands.objects import shapes, yaml_items
 from commands.objects.manifests import manifests
 from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
-from commands.validate import FileContext
 from conversion import decide
 from tests.support.converting import convert_sources, source
 from tests.support.trainium import trainium
@@ -76,7 +75,7 @@ def validated(text: str, *, recognise: bool) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
             patch.setattr(yaml_items.Look, "at", lambda _: None)
-        return list(validate_sources([source("f.yaml", text, kept=0)], FileContext(trainium())).located)
+        return list(validate_sources([source("f.yaml", text, kept=0)], trainium()).located)
 
 
 @settings(max_examples=60, deadline=None)

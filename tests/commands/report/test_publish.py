@@ -72,35 +72,30 @@ async def test_the_older_api_is_used_where_the_newer_one_is_not_served(api: Fake
     assert api.get("policyreports", "neuron-dra", "team-a")["kind"] == "PolicyReport"
 
 
-async def test_missing_report_apis_are_an_error_with_the_fix(api: FakeApi, server: Connection) -> None:
-    api.kinds = []
-    with pytest.raises(
-        CannotPublishError, match=r"no API for policy reports: install .* openreports.io or wgpolicyk8s"
-    ):
+@pytest.mark.parametrize(
+    ("kinds", "forbidden", "message"),
+    [
+        ([], "", "no API for policy reports: install .* openreports.io or wgpolicyk8s"),
+        ([("a", "v1", "B", 7, True)], "", "cannot read which APIs are served"),
+        (None, "create", r"rule.*apiGroups: \[openreports.io\], resources: \[reports\]"),
+        (None, "list", r"not allowed to list reports\.openreports\.io"),
+    ],
+    ids=["no API", "unreadable APIs", "no permission to create", "no permission to list"],
+)
+async def test_reports_that_cannot_be_written_are_an_error_with_the_fix(
+    api: FakeApi, server: Connection, kinds: Any, forbidden: str, message: str
+) -> None:
+    if kinds is not None:
+        api.kinds = kinds
+    if forbidden:
+        api.forbid(forbidden, "reports", "openreports.io")
+    with pytest.raises(CannotPublishError, match=message):
         await publish(ClusterReader(server), audited("train"))
 
 
 async def test_no_report_is_written_without_an_audit(server: Connection) -> None:
     with pytest.raises(CannotPublishError, match="no policy for validation was loaded"):
         await publish(ClusterReader(server), report())
-
-
-async def test_a_missing_permission_is_named(api: FakeApi, server: Connection) -> None:
-    api.forbid("create", "reports", "openreports.io")
-    with pytest.raises(CannotPublishError, match=r"rule.*apiGroups: \[openreports.io\], resources: \[reports\]"):
-        await publish(ClusterReader(server), audited("train"))
-
-
-async def test_a_failed_list_of_reports_is_reported(api: FakeApi, server: Connection) -> None:
-    api.forbid("list", "reports", "openreports.io")
-    with pytest.raises(CannotPublishError, match=r"not allowed to list reports\.openreports\.io"):
-        await publish(ClusterReader(server), audited("train"))
-
-
-async def test_an_unreadable_list_of_apis_is_reported(api: FakeApi, server: Connection) -> None:
-    api.kinds = [("a", "v1", "B", 7, True)]  # type: ignore[list-item]
-    with pytest.raises(CannotPublishError, match="cannot read which APIs are served"):
-        await publish(ClusterReader(server), audited("train"))
 
 
 async def test_another_run_at_the_same_time_is_no_error(api: FakeApi, server: Connection) -> None:

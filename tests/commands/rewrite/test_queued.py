@@ -7,7 +7,6 @@ import pytest
 
 from commands.objects.file_policies import FilePolicies
 from commands.rewrite.convert_files import Settings
-from commands.validate import FileContext
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import text
@@ -45,7 +44,7 @@ def queued_workload(version: str, kind: str) -> dict[str, Any]:
 
 
 def validated(*objects: Any, policies: FilePolicies | None = None, **options: Any) -> list[str]:
-    report = validate_sources([source("m.yaml", text(*objects))], FileContext(trainium(**options), policies))
+    report = validate_sources([source("m.yaml", text(*objects))], trainium(**options), policies)
     return [f"{each.line} {each.finding.path}" for each in report.located if each.finding.code == "NEU232"]
 
 
@@ -94,7 +93,7 @@ class TestValidate:
 
         report = validate_sources(
             [source("m.yaml", text(*(manifest(f"p{each}", f"q{each}") for each in range(4))))],
-            FileContext(trainium()),
+            trainium(),
         )
         assert [each.finding.value for each in report.located] == ["q0", "q1", "q2", "q3"]
 

@@ -11,8 +11,9 @@ CALL = 'Internal error occurred: failed calling webhook "mutate.neuron.aws.com":
 POST = f'{CALL}Post "https://neuron-dra.neuron-dra.svc:443/mutate?timeout=5s": '
 
 
-def line(error: ApiServerError | None, message: str = "no", port: int = 9443) -> StatusLine:
+def line(error: ApiServerError | None, message: str = "no", port: int = 9443, name: str = "neuron-dra") -> StatusLine:
     made = deployment()
+    made["metadata"]["name"] = name
     [container] = made["spec"]["template"]["spec"]["containers"]
     container["ports"] = [{"name": "https", "containerPort": port}]
     [found] = said(well(probed=ProbeResult(False, message, error=error), deployments=(made,)))
@@ -54,6 +55,10 @@ def test_what_lies_between_is_named(answer: str, cause: str, fix: str) -> None:
     assert found.verdict is CheckResult.WRONG
     assert cause in found.text
     assert fix in found.fix
+
+
+def test_the_port_is_that_of_the_deployment_with_the_labels_of_the_webhook() -> None:
+    assert "port 10260" in line(StatusError(500, f"{POST}context deadline exceeded"), port=10260, name="dra").fix
 
 
 UNKNOWN: dict[str, ApiServerError] = {

@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 import pytest
 
 from commands.objects.manifests import FileStore, manifests_of
-from commands.validate import FileContext
 from tests.commands.rewrite.test_convert_files import named, text
 from tests.conversion.test_convert_pods import decide as converted
 from tests.support.converting import source
@@ -35,8 +34,7 @@ def found(
 ) -> list[str]:
     """Findings as `severity code path: message`."""
     sources = [source("m.yaml", text(*objects))]
-    context = FileContext(trainium(**options), namespace=namespace)
-    report = validate_sources(sources, context, served=served, rules=rules)
+    report = validate_sources(sources, trainium(**options), namespace=namespace, served=served, rules=rules)
     return [
         f"{each.finding.severity} {each.finding.code} {each.finding.path}: {each.finding.message}"
         for each in report.located
@@ -143,6 +141,13 @@ class TestOtherKinds:
         facts = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": annotations}}
         shared = {**WORKFLOW, "kind": "ClusterWorkflowTemplate"}
         assert found(facts, shared, excluded_namespaces=frozenset({"default"})) == found(shared) != []
+
+    def test_a_pod_template_that_is_no_object_is_an_error(self) -> None:
+        made: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+        assert found(made | {"spec": {"template": [pod(container(neuron=1))]}}) == [
+            "error NEU114 spec.template: the object contains no readable pod template: Expected `object`, got `array`."
+        ]
+        assert found(made | {"spec": {"template": [pod(container())]}}) == []
 
     def test_a_pool_of_a_wrong_form_is_said(self) -> None:
         made: dict[str, Any] = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}

@@ -270,6 +270,17 @@ def test_an_unknown_type_leaves_the_pod_as_it_is(selection: NodeSelection, path:
     assert (finding.code, finding.path, finding.message) == ("NEU218", path, words)
 
 
+@pytest.mark.parametrize(
+    "selection", [NodeSelection(annotated=("trn1",)), NodeSelection(node_selector={TYPE: "trn1"})], ids=["own", "label"]
+)
+def test_a_family_where_a_type_is_named_is_said(selection: NodeSelection) -> None:
+    (finding,) = find(CATALOGUE, selection, SEEN).unknown
+    assert str(finding) == (
+        "NEU218: trn1 is not in the catalogue of instance types: the pod is left as it is. trn1 is a family: name its"
+        " types, such as trn1.32xlarge."
+    )
+
+
 def test_an_unknown_type_beside_a_known_one_is_left_out() -> None:
     candidates = find(CATALOGUE, NodeSelection(annotated=("trn2.48xlarge", "trn9.big")), SEEN)
     assert [entry.name for entry in candidates.types] == ["trn2.48xlarge"]

@@ -18,22 +18,35 @@ def asks(*roles: str) -> list[Ask]:
     return [Ask(f"c{index}", Role(role), f"spec[{index}]", DEVICE, 1) for index, role in enumerate(roles)]
 
 
-def test_long_lived_containers_have_requests_of_their_own() -> None:
-    layout = lay_out(asks("sidecar", "app", "app"), [1, 4, 0], COUNTS)
-    assert layout.counts == {0: 1, 1: 4}
-    assert layout.uses == ((0,), (1,), ())
+LAYOUTS: dict[str, tuple[str, list[int], dict[int, int], str]] = {
+    "long-lived containers have requests of their own": ("sidecar app app", [1, 4, 0], {0: 1, 1: 4}, "0, 1, none"),
+    "an init container uses the request of a later container": ("init app app", [4, 1, 4], {1: 1, 2: 4}, "2, 1, 2"),
+    "the smallest request that is enough": ("init app app", [1, 16, 4], {1: 16, 2: 4}, "2, 1, 2"),
+    "a container that asks for nothing uses nothing": ("init app app", [4, 4, 0], {1: 4}, "1, 1, none"),
+    "only the difference becomes an extra request": ("init app", [8, 4], {1: 4, EXTRA: 4}, "1 extra, 1"),
+    "no extra request for no difference": ("init app", [4, 4], {1: 4}, "1, 1"),
+    "fewer requests, the last": ("init app app app", [2, 1, 1, 2], {1: 1, 2: 1, 3: 2}, "3, 1, 2, 3"),
+    "fewer requests, the first": (
+        "init app app app",
+        [2, 2, 1, 1],
+        {1: 2, 2: 1, 3: 1},
+        "1, 1, 2, 3",
+    ),
+    # Of {1}, {7} and {1, 7}, only the last is a connectable set: the first container gets more, not less.
+    "init containers share the extra request": ("init init app", [4, 8, 1], {2: 1, EXTRA: 7}, "2 extra, 2 extra, 2"),
+    "an earlier sidecar keeps its devices": ("sidecar init app", [4, 4, 1], {0: 4, 2: 1, EXTRA: 3}, "0, 2 extra, 2"),
+    "a later sidecar's devices are used": ("init sidecar app", [4, 4, 1], {1: 4, 2: 1}, "1, 1, 2"),
+}
+"""Roles and devices of the containers; the devices of each request; the requests that each container uses."""
 
 
-def test_an_init_container_uses_the_request_of_a_later_container() -> None:
-    layout = lay_out(asks("init", "app", "app"), [4, 1, 4], COUNTS)
-    assert layout.counts == {1: 1, 2: 4}
-    assert layout.uses[0] == (2,)
-
-
-def test_a_smaller_init_container_uses_the_smallest_request_that_is_enough() -> None:
-    layout = lay_out(asks("init", "app", "app"), [1, 16, 4], COUNTS)
-    assert layout.uses[0] == (2,)
-    assert layout.total == 20
+@pytest.mark.parametrize(("roles", "devices", "counts", "uses"), LAYOUTS.values(), ids=LAYOUTS)
+def test_containers_share_requests(roles: str, devices: list[int], counts: dict[int, int], uses: str) -> None:
+    layout = lay_out(asks(*roles.split()), devices, (1, 2, 4, 8, 16))
+    names = {EXTRA: "extra"} | {index: str(index) for index in range(len(devices))}
+    assert layout.counts == counts
+    assert layout.total == sum(counts.values())
+    assert ", ".join(" ".join(names[each] for each in use) or "none" for use in layout.uses) == uses
 
 
 def test_on_a_line_an_init_container_uses_one_request_if_one_is_large_enough() -> None:
@@ -43,44 +56,6 @@ def test_on_a_line_an_init_container_uses_one_request_if_one_is_large_enough() -
     assert alone.uses[0] == (4,)
     assert lay_out(asks("init", "app", "app"), [2, 2, 4], (1, 2, 4), alone=True).uses[0] == (1,)
     assert set(lay_out(asks("init", "app", "app"), [4, 2, 2], (1, 2, 4), alone=True).uses[0]) == {1, 2}
-
-
-def test_a_container_that_asks_for_nothing_uses_nothing_beside_an_init_container() -> None:
-    assert lay_out(asks("init", "app", "app"), [4, 4, 0], COUNTS).uses == ((1,), (1,), ())
-
-
-def test_only_the_difference_becomes_an_extra_request() -> None:
-    layout = lay_out(asks("init", "app"), [8, 4], COUNTS)
-    assert layout.counts == {1: 4, EXTRA: 4}
-    assert set(layout.uses[0]) == {1, EXTRA}
-
-
-def test_no_extra_request_is_made_for_no_difference() -> None:
-    assert lay_out(asks("init", "app"), [4, 4], COUNTS).counts == {1: 4}
-
-
-@pytest.mark.parametrize(("devices", "use"), [([2, 1, 1, 2], 3), ([2, 2, 1, 1], 1)], ids=["last", "first"])
-def test_of_as_many_devices_an_init_container_uses_fewer_requests(devices: list[int], use: int) -> None:
-    assert lay_out(asks("init", "app", "app", "app"), devices, (1, 2, 4)).uses[0] == (use,)
-
-
-def test_init_containers_share_the_extra_request() -> None:
-    layout = lay_out(asks("init", "init", "app"), [4, 8, 1], COUNTS)
-    assert layout.counts == {2: 1, EXTRA: 7}
-    # Of {1}, {7} and {1, 7}, only the last is a connectable set: the first container gets more, not less.
-    assert set(layout.uses[0]) == {2, EXTRA}
-
-
-def test_a_sidecar_that_started_before_keeps_its_devices() -> None:
-    layout = lay_out(asks("sidecar", "init", "app"), [4, 4, 1], COUNTS)
-    assert layout.counts == {0: 4, 2: 1, EXTRA: 3}
-    assert 0 not in layout.uses[1]
-
-
-def test_an_init_container_uses_the_devices_of_a_sidecar_that_starts_later() -> None:
-    layout = lay_out(asks("init", "sidecar", "app"), [4, 4, 1], COUNTS)
-    assert layout.counts == {1: 4, 2: 1}
-    assert layout.uses[0] == (1,)
 
 
 POD = st.lists(st.tuples(st.sampled_from(["init", "sidecar", "app"]), st.sampled_from([0, 1, 4, 8, 16])), max_size=8)

@@ -96,6 +96,19 @@ async def test_a_watch_event_older_than_the_last_read_is_ignored(api: FakeApi, c
         assert own.state.legacy == {"aws.amazon.com/neuron": 16}
 
 
+async def test_a_cluster_that_was_restored_from_a_backup_is_followed(api: FakeApi, clock: FakeClock) -> None:
+    """Its versions are older than those that were seen: no device plugin, cordon or label was seen any more."""
+    body = node_object()
+    body["metadata"]["resourceVersion"] = "1000"
+    api.node_object = body
+    async with following(api, clock) as own:
+        await until(lambda: own.state is not None)
+        api.change_node(node_object(neuron="16"))
+        api.forbidden = {"follow node"}
+        api.end_node_watches()
+        await until(lambda: own.state is not None and own.state.legacy)
+
+
 async def test_the_end_of_a_watch_is_followed_by_the_next(api: FakeApi, clock: FakeClock) -> None:
     async with following(api, clock) as own:
         await until(lambda: own.state is not None)

@@ -16,7 +16,7 @@ from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.offer import KubeletGate, Served
+from kubeletplugin.publish.offer import KubeletGate
 from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
 from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
@@ -41,7 +41,7 @@ class Publishing:
         self.own = OwnNode(api, clock=FakeClock(), metrics=self.metrics, use_facts=self.monitor.use_facts)
         self.gate = KubeletGate(clock, 30.0)
         self.holds = Holds()
-        self.served = Served()
+        self.served: tuple[str, ...] = ()
         self.note = SliceNote()
         self.publisher = Publisher(
             api,
@@ -568,7 +568,7 @@ async def test_an_instance_ends_also_while_the_api_server_is_away(
 
 OTHERS = f"{NODE}-neuron.aws.com-x7k2p"
 """As the library of Kubernetes names a slice (`generateName`)."""
-ITS_SOCKET = Served(("neuron.aws.com-reg.sock",), ("neuron.aws.com-reg.sock",))
+ITS_SOCKET = ("neuron.aws.com-reg.sock",)
 
 
 async def publish_as_another_driver(api: FakeApi) -> None:
@@ -594,7 +594,7 @@ async def test_nothing_is_published_beside_another_driver_until_it_has_gone(
         assert f"delete {OTHERS}" not in api.calls
         assert at.generations() == [1], "no slice of ours makes theirs obsolete"
         assert (at.publisher.offered, at.metric("slices_published")) == (frozenset(), 0)
-        at.served = Served()
+        at.served = ()
         api.wipe()
         await at.until(lambda: len(api.stored) == 2)
         assert at.publisher.other.evidence == ""
@@ -633,7 +633,7 @@ async def test_another_driver_keeps_its_slices_when_this_one_ends(node: Node, ap
 
 async def test_a_socket_of_another_instance_alone_is_an_upgrade(node: Node, api: FakeApi, clock: FakeClock) -> None:
     async with publishing(node, api, clock) as at:
-        at.served = Served(("neuron.aws.com-uid-reg.sock",))
+        at.served = ("neuron.aws.com-uid-reg.sock",)
         await at.until(lambda: set(api.stored) == {FIRST})
         assert at.publisher.other.evidence == ""
 

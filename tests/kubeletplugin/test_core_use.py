@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.discover import core_use, emulate
-from kubeletplugin.discover.core_use import CoresUse, UseReader
+from kubeletplugin.device_info import CoresUse, UseReader, use_files
+from kubeletplugin.discover import emulate
 from kubeletplugin.metrics import CoreUse
 from tests.kubeletplugin.fakes import Node
 
@@ -113,4 +113,18 @@ def test_files_are_looked_for_once_and_again_when_the_kernel_driver_was_loaded_a
     shutil.copytree(kept, directory)
     emulate.write_use(node.sysfs, 0, range(2), memory=1)
     assert reader.read([0])[0].cores[0] == CoreUse(1, 0.0)
-    assert core_use.use_files(directory).device == {"utilization": str(power(node))}
+    assert use_files(directory)[1] == str(power(node))
+
+
+def test_a_device_that_goes_while_it_is_looked_through_has_gone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a reload of the kernel driver. The error ended the driver."""
+    look = os.scandir
+    directory = node.device_directory(0)
+
+    def scandir(path: str | Path) -> object:
+        if Path(path) == directory / "stats":
+            directory.rename(node.root / "away")
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert UseReader(node.sysfs).read([0]) == {}
