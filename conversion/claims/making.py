@@ -24,7 +24,7 @@ from conversion.claims.instance_fit import (
     too_many_requests,
 )
 from conversion.claims.layout import EXTRA, mask, share_of
-from conversion.claims.planning import MOST_PLANS, Plan, plan, plan_in_one_place, remembered_plan
+from conversion.claims.planning import MOST_PLANS, Numbered, Plan, plan, plan_in_one_place, remembered_plan
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
@@ -41,7 +41,7 @@ _MOST_REMEMBERED: Final = 16
 
 
 _Untried: TypeAlias = tuple[int, InstanceType, str, Sequence[int], str]
-"""Of a container and a type: in words, the sets of devices that are not tried, their first devices, and their kind."""
+"""Position of a use of requests, and a type: in words, the sets that are not tried; their first devices and kind."""
 
 
 class Claim(Struct, frozen=True):
@@ -212,36 +212,37 @@ def _make(
         size = group_of(servings[0])
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
-    planned = remembered_plan(tuple(servings), config)
+    numbered = Numbered(servings)
+    planned = remembered_plan(numbered.servings, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
-        whole = _whole_devices(servings, asks, config, unconnected=unconnected)
-        again = plan(whole, config) if whole else planned
-        if isinstance(again, Plan) and again.division.affordable:
-            planned, servings = again, whole
+        whole = Numbered(found) if (found := _whole_devices(servings, asks, config, unconnected=unconnected)) else None
+        again = plan(whole.servings, config) if whole else planned
+        if whole and isinstance(again, Plan) and again.division.affordable:
+            planned, numbered, servings = again, whole, found
         else:
-            placed = plan_in_one_place(servings, config)
+            placed = plan_in_one_place(numbered.servings, config)
             planned = placed if isinstance(placed, Plan) and placed.division.affordable else planned
     slow = isinstance(planned, Plan) and not planned.division.affordable
     if slow and not unconnected and any(ask.in_cores for ask in asks):
         # All devices of a group are found sooner than some of them.
-        filled = _whole_sets(servings, asks, config)
-        again = plan(filled, config) if filled else planned
-        if isinstance(again, Plan) and again.division.affordable:
-            planned, servings = again, filled
+        filled = Numbered(found) if (found := _whole_sets(servings, asks, config)) else None
+        again = plan(filled.servings, config) if filled else planned
+        if filled and isinstance(again, Plan) and again.division.affordable:
+            planned, numbered, servings = again, filled, found
     if isinstance(planned, TooMany):
         return Refusal((_too_many_alternatives(planned),))
     merged = planned.merged
     served = {serving.entry.name for serving in merged.servings}
     left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
-    servings = list(merged.servings)
-    by_type = pin_types or _needs_types(merged, servings[0], asks)
+    by_type = pin_types or _needs_types(merged, asks)
     made_of = _requests(planned, config, device_class, by_type)
+    servings = numbered.of_pod(merged.servings)
     claim = Claim(
         template=made_of.template,
-        uses=made_of.uses,
+        uses=tuple(None if place is None else made_of.uses[place] for place in numbered.places),
         types=tuple(entry.name for entry in candidates if entry.name in served),
-        connected=config.efa is not None or _is_connected(merged, servings),
+        connected=config.efa is not None or _is_connected(merged),
         exact=tuple(
             any(identity in servings[0].layout.shares for identity in use)
             and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
@@ -249,7 +250,8 @@ def _make(
         ),
         sets_lnc=servings[0].sets_lnc,
     )
-    made = _Made(claim, servings, left_out, tuple(_untried(asks, merged, config, made_of.untried)))
+    untried = tuple(_untried(asks, merged, config, made_of.untried, numbered.places))
+    made = _Made(claim, servings, left_out, untried)
     return dataclasses.replace(made, warns=True) if made.warnings(asks, config) else made
 
 
@@ -257,7 +259,7 @@ class _Requests(Struct, frozen=True):
     """The requests of a plan as Kubernetes has them. `untried`: see `_left_untried`."""
 
     template: Template
-    uses: tuple[tuple[str, ...] | None, ...]
+    uses: tuple[tuple[str, ...], ...]
     untried: tuple[_Untried, ...]
 
 
@@ -266,7 +268,7 @@ def _requests(planned: Plan, config: DeviceConfig, device_class: str, by_type: b
     body = Body(planned.merged, planned.division, config, device_class, by_type=by_type)
     return _Requests(
         Template.make(body.summary(), body.spec()),
-        tuple(body.use(use) if use else None for use in planned.merged.servings[0].layout.uses),
+        tuple(map(body.use, planned.merged.servings[0].layout.uses)),
         tuple(_left_untried(planned.merged)),
     )
 
@@ -355,13 +357,14 @@ def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
     return sum(serving.unused(asks, config.lnc).values())
 
 
-def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
+def _needs_types(merged: Merged, asks: Sequence[Ask]) -> bool:
     """Whether all requests must select instance types, because a device of another type would be wrong.
 
     A device group or window exists only on types that publish it, and a single device is right on any type. Cores, LNC
     and a whole node without groups are right only on the types for which they were computed. The same holds for
     requests with alternatives that one container uses together: if they fill the node, no constraint connects them.
     """
+    first = merged.servings[0]
     if first.sets_lnc or any(ask.in_cores and ask.amount for ask in asks):
         return True
     if any(map(first.layout.has_rest, first.layout.counts)):
@@ -374,9 +377,9 @@ def _needs_types(merged: Merged, first: Serving, asks: Sequence[Ask]) -> bool:
     return any(count > 1 and identity not in tied for identity, count in first.layout.counts.items())
 
 
-def _is_connected(merged: Merged, servings: Sequence[Serving]) -> bool:
+def _is_connected(merged: Merged) -> bool:
     several = any(len(alternatives) > 1 for alternatives in merged.alternatives.values())
-    return several or any(serving.connected_sets or serving.layout.shares for serving in servings)
+    return several or any(serving.connected_sets or serving.layout.shares for serving in merged.servings)
 
 
 def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfig) -> list[Finding]:
@@ -457,7 +460,11 @@ def _unconnected(asks: Sequence[Ask], servings: Sequence[Serving]) -> list[Findi
 
 
 def _untried(
-    asks: Sequence[Ask], merged: Merged, config: DeviceConfig, left: Sequence[_Untried]
+    asks: Sequence[Ask],
+    merged: Merged,
+    config: DeviceConfig,
+    left: Sequence[_Untried],
+    places: Sequence[int | None],
 ) -> Iterator[tuple[int, Finding]]:
     """NEU219 for each container whose devices cannot be everywhere on a type: 8 alternatives are the most.
 
@@ -465,7 +472,8 @@ def _untried(
     """
     alone = sum(1 for each in asks if each.amount) == 1 and not config.efa
     types = [serving.entry for serving in merged.servings]
-    for index, entry, where, untried, kind in left:
+    for place, entry, where, untried, kind in left:
+        index = places.index(place)
         *first, last = map(str, untried)
         starts = f"{', '.join(first)} or {last}" if first else last
         verb = "is" if len(untried) == 1 else "are"
@@ -483,7 +491,7 @@ def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: D
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
-    planned = remembered_plan((serving,), config)
+    planned = remembered_plan(Numbered([serving]).servings, config)
     if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
         return ""
     return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "

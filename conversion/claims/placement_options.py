@@ -85,6 +85,15 @@ class Arrangement:
     fixed: bool = False
     choices: Mapping[int, DeviceChoice] = dataclasses.field(default_factory=dict)
 
+    def renumbered(self, ids: Mapping[int, int]) -> "Arrangement":
+        """The same with other request ids."""
+        ties = tuple(
+            AttributeTie(tie.attribute, tuple((ids[identity], position) for identity, position in tie.members))
+            for tie in self.ties
+        )
+        options = {ids[identity]: found for identity, found in self.options.items()}
+        return Arrangement(options, ties, self.fixed, {ids[each]: choice for each, choice in self.choices.items()})
+
 
 def arrange(
     entry: InstanceType, layout: Layout, connected_sets: Sequence[ConnectedSet], *, by_ids: bool = True

@@ -12,7 +12,7 @@ from typing import Final
 from conversion.claims import work
 from conversion.claims.alternatives import Merged, TooMany, merge, untried
 from conversion.claims.instance_fit import DeviceConfig, Serving
-from conversion.claims.layout import EXTRA, share_of
+from conversion.claims.layout import EXTRA, Layout, share_of
 from conversion.claims.pieces import Division, divide, divide_with_interfaces
 from conversion.claims.placement_options import (
     Arrangement,
@@ -34,7 +34,7 @@ alternative, two between them, and in one place."""
 
 
 MOST_PLANS: Final = 256
-"""Plans that are remembered. A pod of many containers has one of its own; lists of pods have few different ones."""
+"""Plans that are remembered, 20 KiB each with all types. Lists of pods have few different ones."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +45,68 @@ class Plan:
     division: Division
 
 
+class Numbered:
+    """Servings without what their plan does not depend on, so that pods with the same requests have the same plan.
+
+    Ids of requests become ranks, each use of requests stands once, and nothing says which container has it.
+
+    Attributes:
+        servings: in the same order.
+        places: for each ask, the position of its use; None if it requests no devices.
+    """
+
+    def __init__(self, servings: Sequence[Serving]) -> None:
+        """Number servings that have equal uses."""
+        self._given = {each.entry.name: each for each in servings}
+        uses = servings[0].layout.uses
+        positions = {use: position for position, use in enumerate(dict.fromkeys(filter(None, uses)))}
+        self.places = tuple(map(positions.get, uses))
+        identities = {identity for use in positions for identity in use}
+        shares = [identity for identity in identities if identity < EXTRA]
+        owners = sorted({identity for identity in identities if identity >= 0}.union(map(share_of, shares)))
+        ids = {EXTRA: EXTRA} | {owner: rank for rank, owner in enumerate(owners)}
+        ids |= {identity: share_of(ids[share_of(identity)]) for identity in shares}
+        numbered = tuple(tuple(map(ids.__getitem__, use)) for use in positions)
+        # Types of one kind share what they are given.
+        known: dict[int, tuple[Layout, tuple[ConnectedSet, ...], Arrangement]] = {}
+        found = []
+        for each in servings:
+            layout, arrangement = each.layout, each.arrangement
+            alike = known.get(id(arrangement))
+            if alike is None:
+                alike = known[id(arrangement)] = (
+                    Layout(_with(ids, layout.counts), numbered, _with(ids, layout.shares)),
+                    tuple(
+                        ConnectedSet(tuple(map(ids.__getitem__, one.requests)), one.group)
+                        for one in each.connected_sets
+                    ),
+                    arrangement.renumbered(ids),
+                )
+            found.append(Serving(each.entry, *alike, each.sets_lnc, (), ()))
+        self.servings = tuple(found)
+
+    def of_pod(self, planned: Sequence[Serving]) -> list[Serving]:
+        """Planned servings with the uses and devices of the containers."""
+        layouts: dict[int, Layout] = {}
+        found = []
+        for each in planned:
+            given = self._given[each.entry.name]
+            layout = layouts.get(id(each.layout))
+            if layout is None:
+                uses = tuple(() if place is None else each.layout.uses[place] for place in self.places)
+                layout = layouts[id(each.layout)] = dataclasses.replace(each.layout, uses=uses)
+            sets, arrangement = each.connected_sets, each.arrangement
+            found.append(Serving(given.entry, layout, sets, arrangement, given.sets_lnc, given.devices, given.pool))
+        return found
+
+
+def _with(ids: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
+    return {ids[identity]: number for identity, number in found.items()}
+
+
 @functools.lru_cache(maxsize=MOST_PLANS)
 def remembered_plan(servings: tuple[Serving, ...], config: DeviceConfig) -> Plan | TooMany:
-    """The plan with runs in two requests if there is one, else that of `plan`. The same for all pods that get so many
-    devices of these types, whatever unit they request."""
+    """The plan with runs in two requests if there is one, else that of `plan`. `servings`: of `Numbered`."""
     return plan_split(servings, config) or plan(servings, config)
 
 

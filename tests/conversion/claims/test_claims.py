@@ -1,9 +1,12 @@
 import dataclasses
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
+from conversion.claims import making, planning
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.making import Claim, Refusal, make_claim
@@ -709,3 +712,55 @@ def test_a_pod_with_a_thousand_init_containers_is_laid_out_at_once() -> None:
     inits = [ask(4, role=Role.INIT, index=index) for index in range(1000)]
     claim = make([*inits, ask(4, index=1000)])
     assert len(claim.uses) == 1001
+
+
+def test_pods_whose_containers_stand_elsewhere_share_their_requests() -> None:
+    one = make([ask(4), ask(1, index=1)])
+    other = make([ask(0), ask(4, index=1), ask(0, index=2), ask(1, index=3)])
+    assert other.template is one.template
+    assert one.uses == (("n0",), ("n1",))
+    assert other.uses == (None, ("n0",), None, ("n1",))
+
+
+def forget() -> None:
+    for cache in (making._remembered, making._requests, making._choices, planning.remembered_plan):
+        cache.cache_clear()
+
+
+def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
+    draw = random.Random(5)  # noqa: S311 - no secret
+    roles = (Role.INIT, Role.SIDECAR, Role.APP)
+    seen = Observation(16, (1, 4, 8, 16), shares_cores=True)
+    sharing = list(CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True)}))
+    catalogues = [CATALOGUE, sharing, list(CATALOGUE.observed({"trn2.48xlarge": seen}))]
+
+    def demand() -> tuple[list[Ask], list[InstanceType], bool]:
+        number = draw.randint(1, 3)
+        asks = [
+            ask(draw.randint(0, 4), draw.choice((DEVICE, CORE)), role, index)
+            for index, role in enumerate(sorted((draw.choice(roles) for _ in range(number)), key=roles.index))
+        ]
+        wanted = draw.sample(
+            ["trn1.32xlarge", "trn1.2xlarge", "trn2.48xlarge", "inf2.48xlarge", "inf1.24xlarge"], draw.randint(1, 2)
+        )
+        return asks, [each for each in draw.choice(catalogues) if each.name in wanted], draw.random() < 0.3
+
+    def made(asks: list[Ask], candidates: list[InstanceType], unconnected: bool) -> object:
+        found = make_claim(
+            asks,
+            candidates,
+            DeviceConfig(),
+            "neuron.aws.com",
+            pin_types=True,
+            unconnected=unconnected,
+            others=CATALOGUE,
+        )
+        return found if isinstance(found, Refusal) else (found.template.name, found.template.spec, *astuple(found)[1:])
+
+    demands = [each for each in (demand() for _ in range(400)) if any(ask.amount for ask in each[0])]
+    forget()
+    remembered = [made(*each) for each in demands]
+    assert planning.remembered_plan.cache_info().hits > 50
+    for each, known in zip(demands, remembered, strict=True):
+        forget()
+        assert made(*each) == known
