@@ -201,6 +201,11 @@ class Suggestions:
 
     def closest_word(self, word: str, known: Collection[str]) -> str:
         """As the function, or an empty text if too many words were compared."""
+        if len(known) > _MOST_CANDIDATES:
+            # To look at each of them takes time, too, even if none is compared.
+            self._left -= len(known) // 32
+        if self._left <= 0:
+            return ""
         pairs = min(len(known), _MOST_CANDIDATES) * (100 + len(word) * max(map(len, known), default=0))
         if pairs > self._left:
             return ""

@@ -204,8 +204,8 @@ class _Maker:
             if len(found) > _MOST_KEYS:
                 found = dict(itertools.islice(found.items(), _MOST_KEYS))
             if found:
-                known = self._metadata.get(field, {})
-                self._metadata[field] = {**known, **found, **known}
+                known = self._metadata.setdefault(field, {})
+                known.update({key: value for key, value in found.items() if key not in known})
                 self._keys.append((field, found, (*path, field)))
 
     def scheduled(self, path: Path, owner: object) -> None:

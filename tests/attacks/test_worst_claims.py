@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import random
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ from checks.claims import configs
 from conversion.objects.wire import AdmissionRequest
 from neuron.allocator import search_cost
 from neuron.api.claim_reader import claim_spec
+from neuron.findings import Suggestions
 from neuron.hardware.instances import Catalogue
 from tests.attacks.worst_pods import MOST_CALLS, counted_calls
 from tests.support.clusters import FakeCluster, first_step, request
@@ -21,6 +23,7 @@ from tests.support.validation import request as device_request
 from webhook.reviews import claim_reading, validate
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline
+from webhook.reviews.workloads import MOST_CLAIMS, read_workload
 from webhook.server.standalone import StandaloneBackend
 
 TRIES: Final = 40
@@ -330,3 +333,40 @@ def test_unknown_fields_of_resources_are_compared_as_long_as_few_were() -> None:
     validator = Validator(trainium(), Catalogue(), StandaloneBackend().view)
     assert counted_calls(lambda: first_step(validator.review(request(pod)))) < MOST_CALLS
     assert "NEU222" in {each.code for each in asyncio.run(validator.review(request(pod))).warnings}
+
+
+def test_many_claims_of_one_object_are_not_all_looked_up() -> None:
+    """On the event loop: 12,000 of a pod took 25 ms there, and 39 ms of a Workload."""
+    looked: list[str] = []
+
+    class Counting(FakeCluster):
+        def claim_template(self, namespace: str, name: str) -> Any:
+            looked.append(name)
+            return super().claim_template(namespace, name)
+
+        async def exist(self, kind: str, namespace: str, wanted: Any) -> dict[str, bool | None]:  # noqa: ARG002
+            looked.extend(wanted)
+            return dict.fromkeys(wanted)
+
+    claims = [{"name": f"c{at}", "resourceClaimTemplateName": f"t{at}"} for at in range(2 * MOST_CLAIMS)]
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}], "resourceClaims": claims}}
+    asyncio.run(Validator(trainium(), Catalogue(), Counting()).review(request(pod)))
+    assert set(looked) == {f"t{at}" for at in range(MOST_CLAIMS)}
+    group = {"spec": {"resourceClaims": claims}}
+    review = request(group, kind="PodGroup", group="scheduling.k8s.io")
+    assert len(read_workload(review, bytes(review.object)).shared) == MOST_CLAIMS
+
+
+def test_words_that_are_like_none_of_many_are_compared_with_few() -> None:
+    """Each of 4,000 references of a pod to claims that it does not declare: 0.5 s, and four times that for twice."""
+    looked: list[int] = []
+
+    class Counting(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            looked.append(len(self))
+            return super().__iter__()
+
+    known, suggestions = Counting(f"{'k' * 40}{at}" for at in range(4000)), Suggestions()
+    for at in range(4000):
+        suggestions.did_you_mean(f"{'z' * 40}{at}", known)
+    assert sum(looked) < 1_000_000

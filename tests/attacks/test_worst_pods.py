@@ -9,6 +9,7 @@ import pytest
 
 from conversion.claims import making
 from conversion.claims.work import WorkAllowance
+from conversion.objects.kinds import pods_of
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Outcome
 from neuron.hardware.instances import Catalogue
@@ -104,3 +105,18 @@ def test_templates_that_share_metadata_take_little_memory() -> None:
         tracemalloc.stop()
     assert (len(read.pods), read.left_out) == (64, 1000 - 64)
     assert most < 64 * 1024 * 1024
+
+
+def test_metadata_of_many_owners_is_joined_in_linear_time() -> None:
+    overrides = [{"targetJobs": [{"name": "node"}], "metadata": {"labels": {f"k{at}": "v"}}} for at in range(4000)]
+    resources = {"limits": {"aws.amazon.com/neuron": 1}}
+    data = {"spec": {"trainer": {"resourcesPerNode": resources}, "podTemplateOverrides": overrides}}
+    tracemalloc.start()
+    try:
+        (place,) = pods_of(data, "trainer.kubeflow.org", "TrainJob")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(place.template["metadata"]["labels"]) == 4000  # type: ignore[index]
+    assert place.field_path("metadata.labels.k7") == "spec.podTemplateOverrides[7].metadata.labels[k7]"
+    assert most < 8 * 1024 * 1024

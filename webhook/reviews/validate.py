@@ -21,7 +21,7 @@ from conversion.findings.named_templates import KnownTemplates
 from conversion.findings.obstacles import resized
 from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
 from conversion.objects import nesting, pods
-from conversion.objects.kinds import KINDS, shared_claims
+from conversion.objects.kinds import KINDS
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from conversion.patches.decision import Decision, Outcome, unchanged
 from neuron import names
@@ -39,7 +39,7 @@ from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in
-from webhook.reviews.workloads import check_workload, read_workload
+from webhook.reviews.workloads import MOST_CLAIMS, check_workload, read_workload
 
 if TYPE_CHECKING:
     from webhook.reviews.claim_bounds import ClaimBounds
@@ -230,9 +230,10 @@ class Validator:
             return self._checked(claiming, raw, empty)
         check = functools.partial(self._checked, claiming, raw, empty)
         if not empty:
-            await self._judge_templates(claiming.names, namespace)
-            made = await self._made(claiming, raw, namespace)
-            known = await self._claims(claiming.names, namespace, made)
+            declared = claiming.names[:MOST_CLAIMS]
+            await self._judge_templates(declared, namespace)
+            made = await self._made(claiming.pod, declared, raw, namespace)
+            known = await self._claims(declared, namespace, made)
             bound: list[Finding] = []
             if self._bounds is not None:
                 bound = await self._bounds.check(request, claiming, known, self._context, self._conversion)
@@ -308,7 +309,7 @@ class Validator:
             self._named(found, request.namespace),
             resizers=self._cluster.resizers(request.namespace),
         )
-        missing = await self._missing(shared_claims(workload.data, kind.group, kind.kind), request.namespace)
+        missing = await self._missing(workload.shared, request.namespace)
         check = functools.partial(check_workload, workload, request.namespace, found, inputs, missing)
         if small:
             findings = await on_loop_or_in(self._lane, request.namespace, check, len(raw))
@@ -334,13 +335,12 @@ class Validator:
         specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
         return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
-    async def _made(self, claiming: Claiming, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
+    async def _made(self, pod: pods.Pod, declared: ClaimNames, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
         """Templates that no cache has yet: of the conversion of a pod, and of ClaimTemplate policies that it names.
 
         In a dry run none is made. Only names are taken from the pod; what the templates contain is computed.
         """
-        pod = claiming.pod
-        templates = [name for _, kind, name in claiming.names if kind == "ResourceClaimTemplate"]
+        templates = [name for _, kind, name in declared if kind == "ResourceClaimTemplate"]
         wanted = {name for name in templates if self._cluster.claim_template(namespace, name) is None}
         carried = self._finds is not None and bool(wanted) and bool(self._finds(raw))
         if not wanted or not (pod.labelled or carried):

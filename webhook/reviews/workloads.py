@@ -19,7 +19,7 @@ from conversion.decide import DecisionInputs, DecisionSubject, PodFacts, as_warn
 from conversion.findings.named_templates import other
 from conversion.findings.pod_claims import ClaimNames, readable_names
 from conversion.objects import nesting
-from conversion.objects.kinds import KINDS, pods_of
+from conversion.objects.kinds import KINDS, pods_of, shared_claims
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
 from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
@@ -29,6 +29,8 @@ from webhook.reviews.worker_threads import LARGE_OBJECT
 
 MOST_TEMPLATES: Final = 64
 """Pod templates of one workload that are checked."""
+MOST_CLAIMS: Final = 1024
+"""Claims of one object that are looked up, about a microsecond each on the event loop; the others are not known."""
 SECONDS: Final = 1.0
 """Time for all pod templates of one workload."""
 
@@ -40,6 +42,7 @@ class ReviewedWorkload:
     Attributes:
         pods: the first `MOST_TEMPLATES` of its pods, with the names of their claims, as `readable_names`.
         left_out: number of further pods.
+        shared: kind and name of the first `MOST_CLAIMS` claims that it shares among pods.
         form_before: before an update, the findings about its own fields.
     """
 
@@ -48,6 +51,7 @@ class ReviewedWorkload:
     data: Any
     pods: tuple[tuple[PodFacts, ClaimNames], ...]
     left_out: int
+    shared: tuple[tuple[str, str], ...] = ()
     form_before: tuple[Finding, ...] = ()
 
 
@@ -64,11 +68,12 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     facts = [read_pod(place, kind.kind) for place in itertools.islice(found, MOST_TEMPLATES)]
     read = tuple((each, () if each.pod is None else readable_names(each.pod)) for each in facts)
     left_out = sum(1 for _ in found)
+    shared = tuple(itertools.islice(shared_claims(data, kind.group, kind.kind), MOST_CLAIMS))
     check = KINDS[kind.group, kind.kind].check
     before: tuple[Finding, ...] = ()
     if check is not None and request.operation == "UPDATE":
         before = tuple(Findings(check(nesting.decode(request.oldObject))))
-    return ReviewedWorkload(kind.group, kind.kind, data, read, left_out, before)
+    return ReviewedWorkload(kind.group, kind.kind, data, read, left_out, shared, before)
 
 
 def check_workload(
