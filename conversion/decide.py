@@ -29,7 +29,7 @@ from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod
 from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
-from conversion.findings.obstacles import resized, unread
+from conversion.findings.obstacles import READERS, resized, unread
 from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
@@ -316,7 +316,8 @@ def decide(
     own: list[Finding] = []
     if (subject.group, subject.kind) in queues.COUNTING_KINDS:
         own += queues.declared(subject.group, subject.kind, subject.data, device_class)
-    own += unread(subject.group, subject.kind, subject.data)
+    if (subject.group, subject.kind) in READERS:
+        own += unread(subject.group, subject.kind, subject.data)
     own += _uncounted(subject, parts, inputs)
     own += _unread_settings(subject, parts)
     own += _unread_resources(subject, parts)

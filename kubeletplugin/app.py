@@ -108,7 +108,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         )
 
     async with contextlib.AsyncExitStack() as stack:
-        end_traces = tracing.start("neuron-dra-kubelet-plugin", driver_version())
+        end_traces = tracing.start(names.DRIVER_PROGRAM, driver_version())
         if end_traces is not None:
             stack.push_async_callback(asyncio.to_thread, end_traces)
         api = await _connected(settings)

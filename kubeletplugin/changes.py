@@ -4,14 +4,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
 
 from kubeletplugin.ports import WAITS
 from runtime.api_server import ApiServerError
 from runtime.retries import RETRY, Backoff
-
-_FIRST_PAUSE: Final = 0.2
-_LAST_PAUSE: Final = 30.0
 
 
 class Clock:
@@ -125,7 +121,7 @@ class WritePause:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._backoff = Backoff(_FIRST_PAUSE, _LAST_PAUSE)
+        self._backoff = Backoff(0.2, 30.0)
         self._last_write = float("-inf")
 
     async def sleep(self) -> None:

@@ -25,7 +25,6 @@ from kubeletplugin.settings import Guard
 from neuron import names
 from runtime.api_server import ApiServerError
 
-COMPONENT: Final = "neuron-dra-kubelet-plugin"
 APPEARED: Final = "DevicePluginActive"
 OTHER: Final = "OtherDriverActive"
 LOST: Final = "RegistrationLost"
@@ -80,7 +79,7 @@ def node_event(facts: NodeFacts, said: Said, now: float) -> JsonObject:
         "reason": said.reason,
         "message": said.message[:1024],  # the API server accepts no more
         "type": "Warning" if said.warning else "Normal",
-        "source": {"component": COMPONENT, "host": name},
+        "source": {"component": names.DRIVER_PROGRAM, "host": name},
         "firstTimestamp": time,
         "lastTimestamp": time,
         "count": 1,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,12 +87,12 @@ def convert(
     from commands.objects.manifest_files import read_sources
     from commands.objects.manifests import DEFAULT_NAMESPACE
     from commands.rewrite import convert_output
-    from commands.rewrite.convert_files import Converter, Settings
+    from commands.rewrite.convert_files import Converter
 
     here = namespace or DEFAULT_NAMESPACE
     given: list[str | GivenManifests] = [*filenames, *built(directories)]
     counter = Counter("documents")
-    converter = Converter(Settings(options, policies, here, texts=output != "json", strict=strict))
+    converter = Converter(options, policies, here, texts=output != "json", strict=strict)
     inputs = read_sources(given, here, converter.take, counter.step, command="convert")
     for fault in inputs.faults:
         counter.say(str(fault))
@@ -107,9 +108,11 @@ def convert(
             cwd = str(Path.cwd())
             directory = convert_output.diff_directory([source.name for source in inputs.sources], cwd)
             path_of = functools.partial(convert_output.diff_path, here=cwd, directory=directory)
-            pieces = convert_output.as_diff(changes, path_of, counter.say)
+            diff = convert_output.as_diff(changes, path_of, counter.say)
+            first = next(diff, "")
+            pieces = itertools.chain((first,), diff)
             write_exact(map(_coloured, pieces) if console.has_colour(os.environ) else pieces)
-            if directory != os.path.realpath(cwd):
+            if first and directory != os.path.realpath(cwd):
                 counter.say(f"The paths in the diff are relative to {directory}: apply it there.")
         case _ if post_renderer:
             # Helm would install what was printed before a refusal.

@@ -137,6 +137,8 @@ def explain(
     run = _Run(options, given, policies, inputs.sources, facts)
     live = bool(names) or cluster.is_chosen
     found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
+    for line in run.unread:
+        say(line)
     if inputs.sources and not names and not found:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
     write_all(render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ)))
@@ -183,6 +185,7 @@ class _Run:
         self._sources = sources
         self._facts = facts
         self.missing = False
+        self.unread: list[str] = []
 
     def offline(self, namespace: str) -> "list[Explanation]":
         from commands.explain.admission_preview import Chosen
@@ -190,7 +193,9 @@ class _Run:
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         chosen = Chosen(self._options, default, self._policies)
-        return list(Explainer(chosen, self._sources, self._facts, None, namespace).files())
+        explainer = Explainer(chosen, self._sources, self._facts, None, namespace)
+        self.unread = explainer.unread
+        return list(explainer.files())
 
     async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
         from commands.cluster.reader import ClusterReader
@@ -210,6 +215,7 @@ class _Run:
             except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, self._facts, live, namespace)
+        self.unread = explainer.unread
         found = list(explainer.files())
         for each in stored:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)

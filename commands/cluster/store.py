@@ -4,7 +4,7 @@ A list shows the most recent state (`runtime.answers`). Nothing is followed afte
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -41,9 +41,7 @@ async def read_store(
     version = await reader.version()
     store.set_kubernetes_version("" if isinstance(version, Unseen) else version)
     kept: tuple[KeptKind[Any], ...] = (RESIZERS, TEMPLATES, *OTHERS, *SUPPLIES)
-    missing = [each for each in kept if each.kind not in known]
-    read = await asyncio.gather(*(_read(reader, each) for each in missing))
-    found = {**known, **{each.kind: seen for each, seen in zip(missing, read, strict=True)}}
+    found = {**known, **await read_kinds(reader, (each for each in kept if each.kind not in known))}
     problems = {each.kind: _problem(each, found[each.kind]) for each in kept}
     fatal = dict.fromkeys(filter(None, (problems[each.kind] for each in kept if each.needed)))
     if fatal:
@@ -53,6 +51,13 @@ async def read_store(
     unlisted = next(filter(None, (problems[each.kind] for each in SUPPLIES)), "")
     store.unlisted_pools(lambda: unlisted)
     return store
+
+
+async def read_kinds(reader: ClusterReader, kinds: Iterable[KeptKind[Any]]) -> dict[StoredKind[Any], Kept[Any]]:
+    """What is kept of all objects of some kinds. A collection that a cluster need not have is empty if it has none."""
+    wanted = tuple(kinds)
+    read = await asyncio.gather(*(_read(reader, each) for each in wanted))
+    return {each.kind: seen for each, seen in zip(wanted, read, strict=True)}
 
 
 def fill(store: Store, found: Mapping[StoredKind[Any], Kept[Any]]) -> None:

@@ -78,7 +78,7 @@ class DeviceModel:
         self._weight: Final = _ALTERNATIVES.get(minor, 2.0)
         self._answers: dict[object, tuple[AllocatorClaim, Results | None]] = {}
         self._free: dict[object, tuple[int, ...]] = {}
-        self._connected: dict[tuple[int, ...], int] = {}
+        self._largest: dict[tuple[int, ...], int] = {}
         self._last: tuple[object, AllocatorNode] | None = None
         singles = [each for each in hardware.devices if each.attributes.get(_RESOURCE_TYPE) != names.RESOURCE_TYPE_NODE]
         ids = [each.attributes.get(DEVICE_ID) for each in singles]
@@ -126,15 +126,15 @@ class DeviceModel:
                 self._free[held.key] = () if any(True for _ in held) else tuple(range(self.count))
         return self._free[held.key]
 
-    def connected(self, held: Held) -> int:
+    def largest(self, held: Held) -> int:
         """The size of the largest connected set of devices that a claim can get whole."""
         free = self.free(held)
         if not self.single:
             return len(free)
-        if free not in self._connected:
+        if free not in self._largest:
             indices, (sets, pairs) = tuple(sorted(self.index.values())), self._links
-            self._connected[free] = len(connected.largest(self._entry, indices, free, sets, pairs))
-        return self._connected[free]
+            self._largest[free] = len(connected.largest(self._entry, indices, free, sets, pairs))
+        return self._largest[free]
 
     @functools.cached_property
     def _links(self) -> tuple[tuple[DeviceGroup, ...], tuple[tuple[int, int], ...]]:

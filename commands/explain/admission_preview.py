@@ -257,7 +257,7 @@ class Previewer:
                 return self._chosen.default
 
     def _rule(self, name: str, kind: type[AnyPodRule]) -> AnyPodRule | None:
-        rules = self._chosen.policies.rules if self._chosen.policies else ()
+        rules = self._chosen.policies.loaded.rules if self._chosen.policies else ()
         return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
 
     def _place_of(self, name: str, kind: type[AnyPodRule]) -> str:

@@ -20,6 +20,7 @@ from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_man
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
+from conversion.findings.obstacles import READERS, unread
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
@@ -34,7 +35,11 @@ _NO_LOADS: Final = "Not judged: CPU, memory and the number of pods of nodes, bec
 
 
 class Explainer:
-    """Explains pods of files, with or without a cluster, and pods of a cluster."""
+    """Explains pods of files, with or without a cluster, and pods of a cluster.
+
+    Attributes:
+        unread: lines about objects in the files on which decisions depend, and that have a wrong form; after `files`.
+    """
 
     def __init__(
         self,
@@ -51,12 +56,13 @@ class Explainer:
             live: a cluster, or None.
             namespace: of objects in files that set none.
         """
+        self.unread: list[str] = []
         self._live = live
         self._files = files
         self._namespace = namespace
         self._view = store_of(
             [*(live.objects if live else ()), *facts],
-            stored(live.snapshot) if live else None,
+            {**stored(live.snapshot), **live.pools} if live else None,
             listed=live.listed if live else (),
             kubernetes=live.version if live else "",
             unknown_pools=live.unknown_pools if live else "",
@@ -77,6 +83,9 @@ class Explainer:
             for document in source.documents:
                 for manifest in manifests(document, self._namespace):
                     place = f"{source.name}:{document.line_of(manifest.path)}"
+                    if (manifest.group, manifest.kind) in READERS:
+                        found = unread(manifest.group, manifest.kind, manifest.data)
+                        self.unread += [f"{place}: {each.path}: {each}" for each in found]
                     yield from map(self._explanation, self._previewer.previews(manifest, place))
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:

@@ -6,11 +6,11 @@ What cannot be read becomes a note, and the rest is explained.
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from cluster.collections import OLDER, POOL_RESOURCES
+from cluster.collections import SUPPLIES
 from cluster.kinds.replicas import LABELS
 from cluster.resources import (
     CONFIG_MAPS,
@@ -25,7 +25,9 @@ from cluster.resources import (
     RESOURCE_QUOTAS,
     VERTICAL_POD_AUTOSCALERS,
 )
+from cluster.store import POOLS, StoredKind
 from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
+from commands.cluster.store import Kept, read_kinds
 from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.explain.explanation import event_order, gates_of
 from commands.objects.manifests import Manifest
@@ -198,12 +200,12 @@ class Live:
 
     Attributes:
         snapshot: nodes, slices, claims, pods, classes.
-        objects: what describes pools, and of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
+        objects: of the namespaces: the Namespace, quotas, LimitRanges, templates, claims.
         listed: kinds and namespaces of `objects` that are complete.
         policy_files: its policy files, by name.
         version: of the API server, e.g. `v1.36.2`; empty if unknown.
         notes: what could not be read, one sentence each.
-        unknown_pools: why the pools of autoscalers are not known, as a clause; empty if they are.
+        pools: what describes the pools of autoscalers, as a store keeps it.
     """
 
     snapshot: ClusterSnapshot
@@ -213,7 +215,12 @@ class Live:
     policy_files: Mapping[str, bytes]
     version: str
     notes: tuple[str, ...]
-    unknown_pools: str = ""
+    pools: Mapping[StoredKind[Any], Kept[Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def unknown_pools(self) -> str:
+        """Why the pools of autoscalers are not known, as a clause; empty if they are."""
+        return next((each.why for each in self.pools.values() if isinstance(each, Unseen)), "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -243,7 +250,8 @@ class Reads:
         found = await read_snapshot(reader, self._address, with_loads=True)
         notes: list[str] = []
         claims = found.claims
-        objects, unknown_pools = await self._pools()
+        pools = await read_kinds(reader, (each for each in SUPPLIES if each.kind.name in POOLS))
+        objects: list[Manifest] = []
         listed: set[tuple[str, str]] = set()
         own: list[StoredClaim] = []
         of_namespace = (*_OF_NAMESPACE, *await self._others(found))
@@ -269,20 +277,7 @@ class Reads:
         installation, files, more = await self._installation()
         notes += more
         known_version = "" if isinstance(version, Unseen) else version
-        return Live(
-            found, tuple(objects), frozenset(listed), installation, files, known_version, tuple(notes), unknown_pools
-        )
-
-    async def _pools(self) -> tuple[list[Manifest], str]:
-        """What describes the pools of autoscalers, and why some of it is not known: empty if all of it is."""
-        objects, unknown = [], ""
-        for kind, resource in POOL_RESOURCES.items():
-            seen = await self._reader.list(resource, keep=whole, absent=True)
-            if seen == () and resource in OLDER:
-                seen = await self._reader.list(OLDER[resource], keep=whole, absent=True)
-            objects += [live_manifest(each, resource, kind) for each in items(seen)]
-            unknown = unknown or (seen.why if isinstance(seen, Unseen) else "")
-        return objects, unknown
+        return Live(found, tuple(objects), frozenset(listed), installation, files, known_version, tuple(notes), pools)
 
     async def _others(self, found: ClusterSnapshot) -> tuple[tuple[Resource, str], ...]:
         """PodGroups, if pods with devices belong to some; workloads of AWS's UltraServer operator, if it manages nodes;

@@ -135,7 +135,8 @@ class Decider:
     @functools.cached_property
     def claims(self) -> ClaimContext:
         """The context for checks of claims."""
-        context = claim_context(self._options, self.conversion.catalogue, self._store, self._policies)
+        policies = self._policies.loaded if self._policies is not None else None
+        context = claim_context(self._options, self.conversion.catalogue, self._store, policies)
         return structs.replace(context, classes=self._store.known_classes())
 
     def for_one_object(self) -> ClaimContext:
@@ -221,7 +222,7 @@ class Decider:
     def _may_change(self, manifest: Manifest) -> bool:
         """Whether mutating policies are evaluated for the objects of its namespace."""
         excluded = manifest.namespace in self._options.excluded_namespaces
-        return self._policies is not None and self._policies.changes_objects and not excluded
+        return self._policies is not None and bool(self._policies.loaded.mutating) and not excluded
 
     def _read(self, manifest: Manifest, place: PodPlace, missing: Collection[tuple[str, str]]) -> PodFacts:
         found = read_pod(place, manifest.kind)

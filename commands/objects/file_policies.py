@@ -39,12 +39,12 @@ from policies.applying.requests import (
     with_record,
     with_whole_namespace,
 )
-from policies.applying.steering import SteeringRefusedError, find_steering, finder
+from policies.applying.steering import SteeringRefusedError, find_steering
 from policies.files.folders import PolicyError
 from policies.files.loader import load_folder
 from policies.judging.evaluate import REVIEW_LIMIT, evaluate
 from policies.judging.mutations import Mutated, Mutating, MutationOutcome
-from policies.judging.rules import AnyPodRule, MutatingRule, PolicySet, ValidatingRule
+from policies.judging.rules import PolicySet
 from policies.judging.subjects import CLUSTER_SCOPED, RequestSubject, of_object
 from policies.judging.verdicts import Verdict, findings
 from policies.schema.documents import PolicyProblem
@@ -75,7 +75,11 @@ class Changed:
 
 
 class FilePolicies:
-    """The policies of a folder."""
+    """The policies of a folder.
+
+    Attributes:
+        loaded: the policies themselves.
+    """
 
     def __init__(
         self, policies: PolicySet, now: dt.datetime, clock: Clock, device_class: str = names.DEVICE_CLASS
@@ -88,7 +92,7 @@ class FilePolicies:
             device_class: DeviceClass of generated requests.
         """
         self._sources = Sources.of(device_class, policies)
-        self._policies = policies
+        self.loaded: Final = policies
         self._now = now
         self._clock = clock
         self._known: tuple[Store, DeviceKnower] | None = None
@@ -110,33 +114,13 @@ class FilePolicies:
     @property
     def catalogue(self) -> Catalogue:
         """Instance types, with additions and changes of policies."""
-        return self._policies.catalogue
+        return self.loaded.catalogue
 
     @property
     def named(self) -> frozenset[str]:
         """Templates of operators that policies name."""
-        found = (each for rule in self._policies.conversions for each in rule.templates)
+        found = (each for rule in self.loaded.conversions for each in rule.templates)
         return frozenset(each.name for each in found if each.inline is None)
-
-    @property
-    def finds_template(self) -> Callable[[bytes], object] | None:
-        """As `finder` of the policies."""
-        return finder(self._policies)
-
-    @property
-    def rules(self) -> tuple[ValidatingRule | MutatingRule | AnyPodRule, ...]:
-        """All policies."""
-        return self._policies.rules
-
-    @property
-    def unconnected(self) -> bool:
-        """Whether a policy allows devices that are not connected."""
-        return self._policies.unconnected
-
-    @property
-    def network_classes(self) -> frozenset[str]:
-        """DeviceClasses of EFA interfaces: that of AWS's network driver, and those that policies name."""
-        return self._policies.network_classes
 
     # --- conversion -----------------------------------------------------------------------------------------------
 
@@ -144,7 +128,7 @@ class FilePolicies:
         self, manifest: Manifest, template: dict[str, object], namespaces: Store
     ) -> tuple[Steering, list[Finding]]:
         """The steering of a template's pods, and findings about policies that could not be evaluated."""
-        if not (self._policies.conversions or self._policies.hints or self._policies.templates):
+        if not (self.loaded.conversions or self.loaded.hints or self.loaded.templates):
             return NO_STEERING, []
         # Mutating webhooks are called before the API server generates a name.
         pod = _pod(manifest, template)
@@ -152,7 +136,7 @@ class FilePolicies:
         knowledge = with_record(subject.knowledge, asked_for(pod), strips=True)
         try:
             steering, errors = find_steering(
-                self._policies, dataclasses.replace(subject, knowledge=knowledge), self._clock
+                self.loaded, dataclasses.replace(subject, knowledge=knowledge), self._clock
             )
         except SteeringRefusedError as error:
             return NO_STEERING, [error.finding]
@@ -171,12 +155,7 @@ class FilePolicies:
     @property
     def validating(self) -> tuple[str, ...]:
         """Names of the policies for validation."""
-        return tuple(rule.name for rule in self._policies.validating)
-
-    @property
-    def changes_objects(self) -> bool:
-        """Whether a policy may change an object."""
-        return bool(self._policies.mutating)
+        return tuple(rule.name for rule in self.loaded.validating)
 
     def change_pod(
         self, manifest: Manifest, template: dict[str, object], namespaces: Store, convert: Convert
@@ -195,7 +174,7 @@ class FilePolicies:
         return self._change(manifest.data, subject, convert)
 
     def _change(self, part: dict[str, object], subject: RequestSubject, convert: Convert) -> Changed | None:
-        mutating = Mutating(self._policies.mutating, subject, self._clock)
+        mutating = Mutating(self.loaded.mutating, subject, self._clock)
         if not mutating.matches:
             return None
         steps = steering.steps(mutating)
@@ -258,7 +237,7 @@ class FilePolicies:
     def _knower(self, view: Store) -> DeviceKnower:
         """The `DeviceKnower` of a view; kept while the view is the same."""
         if self._known is None or self._known[0] is not view:
-            self._known = (view, DeviceKnower(view, self._policies.catalogue))
+            self._known = (view, DeviceKnower(view, self.loaded.catalogue))
         return self._known[1]
 
     def _with_templates(self, subject: RequestSubject, decision: Decision) -> RequestSubject:
@@ -271,7 +250,7 @@ class FilePolicies:
         return dataclasses.replace(subject, knowledge=with_record(known, found))
 
     def _verdicts(self, subject: RequestSubject) -> tuple[Verdict, ...]:
-        return evaluate(self._policies.validating, _named(subject), self._now, self._clock)
+        return evaluate(self.loaded.validating, _named(subject), self._now, self._clock)
 
 
 def _pod(manifest: Manifest, template: dict[str, object]) -> dict[str, object]:

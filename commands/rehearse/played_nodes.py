@@ -381,7 +381,7 @@ class PlayedNodes:
         if form.claim is not None and node.model is not None:
             loose = AllocatorClaim(form.claim.requests)
             if node.model.allocate(node.held, loose) is not None:
-                size = node.model.connected(node.held)
+                size = node.model.largest(node.held)
                 text = f"{free} devices of {name} are free, at most {size} of them connected; it needs {form.devices}"
                 return Reason(WaitCause.RUN, text, "Free connected devices: `neuron-dra fit` names the pods to move.")
         if form.claim is None:
@@ -398,7 +398,7 @@ class PlayedNodes:
         for name, node in self.nodes.items():
             if node.side != DRIVER or not node.open or node.model is None:
                 continue
-            devices, size = node.model.free(node.held), node.model.connected(node.held)
+            devices, size = node.model.free(node.held), node.model.largest(node.held)
             known = found.get(node.instance_type, FreePlace(0, 0, ""))
             best = (size, name) if size > known.connected else (known.connected, known.node)
             found[node.instance_type] = FreePlace(known.devices + len(devices), *best)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Final
 
 from cluster.store import Store
-from commands.objects.file_policies import FilePolicies
 from commands.objects.manifest_files import ReadProblem
 from commands.objects.manifests import Manifest
 from commands.present import listed
@@ -33,6 +32,7 @@ from commands.report.plan import Places
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import located
 from neuron.findings import Finding
+from policies.applying.steering import finder
 from policies.judging.verdicts import PolicyOutcome, Verdict, objections
 from policies.patching.json_patch import patched
 from runtime.text import named
@@ -58,7 +58,7 @@ class ReportBuilder:
         self._view = view
         self._places = None if cluster is None else Places(cluster, view.device_classes)
         self._neuron_nodes = None if cluster is None or self._places is None else _nodes(cluster, self._places)
-        self._inventory = Inventory(None if policies is None else policies.finds_template)
+        self._inventory = Inventory(None if policies is None else finder(policies.loaded))
         self._assessor = Assessor(options, view, policies, self._neuron_nodes, self._places, counted_classes)
         self._auditor: Auditor | None = None
         if policies is not None and policies.validating:

@@ -14,6 +14,7 @@ from commands.objects.long_lists import LONG, recognise
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
+from conversion.findings.obstacles import unread
 from conversion.objects import pods
 from neuron import names
 
@@ -29,7 +30,7 @@ class FileInputs:
     Attributes:
         found: workloads and all other objects but `facts`; those that others often own come last.
         facts: objects on which decisions depend.
-        faults: files that cannot be read.
+        faults: files that cannot be read, and facts of a wrong form, which decisions ignore.
         line_of: file, line of an object and field path -> line of the file; exact if documents were kept.
     """
 
@@ -110,7 +111,7 @@ class _InputReader:
         if manifest.wraps:
             return  # The objects in it follow.
         if (manifest.group, manifest.kind) in MEANT_FOR_OTHERS:
-            self.facts.append(manifest)
+            self._keep(name, line, manifest)
             return
         version = str(manifest.data.get("apiVersion") or "").rpartition("/")[2]
         # YAML has types that JSON lacks, such as dates.
@@ -152,7 +153,13 @@ class _InputReader:
             self.found.append(Found(group, short, kind, raw, name, 1).waiting())
             return
         data: dict[str, object] = {"apiVersion": version, "kind": kind, **orjson.loads(raw)}
-        self.facts += manifests_of(data)
+        for manifest in manifests_of(data):
+            self._keep(name, 1, manifest)
+
+    def _keep(self, name: str, line: int, manifest: Manifest) -> None:
+        self.facts.append(manifest)
+        for each in unread(manifest.group, manifest.kind, manifest.data):
+            self.faults.append(ReadProblem(name, line, 1, f"{each.path}: {each.message}".rstrip(".")))
 
 
 def _placed(manifest: Manifest) -> dict[str, object]:

@@ -73,25 +73,6 @@ class _Outcome:
     left: tuple[Notice, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """How files are converted.
-
-    Attributes:
-        options: as for the webhook. The command `convert` sets the mode `convert`.
-        policies: policies that steer conversion, or None.
-        namespace: of objects that set none.
-        texts: whether texts are changed; without it, only data.
-        strict: whether objects that are left with Neuron limits are looked for, in all of their fields.
-    """
-
-    options: ConversionOptions
-    policies: "FilePolicies | None" = None
-    namespace: str = DEFAULT_NAMESPACE
-    texts: bool = True
-    strict: bool = False
-
-
 class Converter:
     """One run over all files; they share templates.
 
@@ -100,17 +81,35 @@ class Converter:
 
     Attributes:
         notices: messages about the documents that were converted; the caller may empty it.
-        left: objects that still have Neuron limits, without the refused ones; empty unless the settings are strict.
+        left: objects that still have Neuron limits, without the refused ones; empty unless it is strict.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._policies = settings.policies
+    def __init__(
+        self,
+        options: ConversionOptions,
+        policies: "FilePolicies | None" = None,
+        namespace: str = DEFAULT_NAMESPACE,
+        *,
+        texts: bool = True,
+        strict: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            options: as for the webhook. The command `convert` sets the mode `convert`.
+            policies: policies that steer conversion, or None.
+            namespace: of objects that set none.
+            texts: whether texts are changed; without it, only data.
+            strict: whether objects that are left with Neuron limits are looked for, in all of their fields.
+        """
+        self._namespace = namespace
+        self._texts = texts
+        self._strict = strict
         self._cluster = FileStore()
-        self._decider = Decider(settings.options, self._cluster, settings.policies, rewrites=True)
+        self._decider = Decider(options, self._cluster, policies, rewrites=True)
         self._printed: set[tuple[str, str]] = set()
         # Policies may read every field, and JSON output needs the data.
-        self._shapes = Shapes[tuple[Change, _Outcome]]() if settings.texts and settings.policies is None else None
+        self._shapes = Shapes[tuple[Change, _Outcome]]() if texts and policies is None else None
         self.notices: list[Notice] = []
         self.refused = 0
         self.left: list[Notice] = []
@@ -129,7 +128,7 @@ class Converter:
         else:
             change, outcome = self._convert(source, document)
             if self._shapes is not None and look is not None and not change.fault:
-                found = list(manifests(document, self._settings.namespace))
+                found = list(manifests(document, self._namespace))
                 # Without its text and nodes, which take much memory.
                 place = Document(0, "", document.line, place=document.place)
                 light = dataclasses.replace(change, document=place, wanted=None)
@@ -145,7 +144,7 @@ class Converter:
         notices: list[Notice] = []
         left: list[Notice] = []
         refused = 0
-        for manifest in manifests(document, self._settings.namespace):
+        for manifest in manifests(document, self._namespace):
             say = Reporter(source, document, manifest, notices)
             decided = self._decider.decide(manifest)
             patches = _patches(manifest, decided)
@@ -175,7 +174,7 @@ class Converter:
                 _apply(wanted, manifest, patches)
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
-            if self._settings.strict and not manifest.wraps and _is_left(_part(wanted, manifest.path), decided):
+            if self._strict and not manifest.wraps and _is_left(_part(wanted, manifest.path), decided):
                 Reporter(source, document, manifest, left).line((), "it is left with Neuron limits (--strict).")
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, tuple(left))
@@ -191,7 +190,7 @@ class Converter:
     def _change(self, document: Document, wanted: dict[str, object] | None) -> Change:
         rewrites = wanted is not document.data
         layout = TextLayout.of(document.text, document.tree)
-        if not rewrites or not self._settings.texts:
+        if not rewrites or not self._texts:
             return Change(document, (), rewrites, wanted, layout=layout)
         if document.tree is None:
             return Change(document, (), rewrites, wanted, splices=None, layout=layout)
@@ -203,7 +202,7 @@ class Converter:
 
     def _home(self, manifest: Manifest) -> str:
         """Where the templates of an object are. Those of a cluster-scoped object are written without a namespace."""
-        return manifest.namespace or self._settings.namespace
+        return manifest.namespace or self._namespace
 
     def _clashes(self, manifest: Manifest, patches: Sequence[PartDecision]) -> Iterator[tuple[Path, Finding]]:
         """Templates in the manifests that have the name of a generated template and another spec."""

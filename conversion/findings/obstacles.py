@@ -128,7 +128,7 @@ def unknown_pools(context: ConversionContext) -> Finding:
     return warning("NEU905", "spec", message, fix, context.pools.problem)
 
 
-_READERS: Final[Mapping[tuple[str, str], Callable[[object], object]]] = {
+READERS: Final[Mapping[tuple[str, str], Callable[[object], object]]] = {
     ("", "Node"): read_node,
     ("", "Namespace"): functools.partial(read, form=Namespace),
     ("", "ResourceQuota"): functools.partial(read, form=ResourceQuota),
@@ -140,9 +140,9 @@ _READERS: Final[Mapping[tuple[str, str], Callable[[object], object]]] = {
 
 
 def unread(group: str, kind: str, data: object) -> Iterator[Finding]:
-    """NEU905 about an object of a kind of `_READERS` that has a wrong form."""
+    """NEU905 about an object of a kind of `READERS` that has a wrong form."""
     try:
-        _READERS.get((group, kind), mapping)(data)
+        READERS.get((group, kind), mapping)(data)
     except WrongFormError as error:
         path, what = pods.place(error)
         name = short(text(mapping(mapping(data).get("metadata")).get("name")), _MOST_NAME)

@@ -74,6 +74,7 @@ NEURON_FUNCTIONS: Final = frozenset(
     {"0x7064", "0x7065", "0x7066", "0x7067", "0x7164", "0x7264", "0x7364"}  # inf1 (four), trn1, inf2, trn2
 )
 _ROOT: Final = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", re.ASCII)
+_NUMA_NODE: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _FUNCTION: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 
 
@@ -413,5 +414,5 @@ def neuron_functions(directory: Path) -> dict[str, Path]:
 def _place(function: Path) -> Place:
     root = next((part for part in function.parts if _ROOT.fullmatch(part)), None)
     number = text(function / "numa_node") or ""
-    known = number.isascii() and number.isdecimal() and len(number) < 6  # -1: the firmware tells none
-    return Place(root, int(number) if known else None, function.name)
+    # -1: the firmware tells none.
+    return Place(root, int(number) if _NUMA_NODE.fullmatch(number) else None, function.name)

@@ -25,11 +25,6 @@ from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocati
 from runtime.api_server import ApiServerError
 from runtime.retries import Backoff
 
-_FIRST_LOOK: Final = 0.05
-_LAST_LOOK: Final = 1.0
-_FIRST_RETRY: Final = 0.1
-_LAST_RETRY: Final = 5.0
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -115,7 +110,7 @@ class Driver:
         """
         until = self._clock.monotonic() + WAITS.held
         while self._calls and self._clock.monotonic() < until:
-            await self._clock.sleep(_FIRST_LOOK)
+            await self._clock.sleep(0.05)
 
     async def prepare(self, claims: Iterable[ClaimReference], budget: float = WAITS.call) -> dict[str, PrepareResult]:
         """Prepare claims.
@@ -247,7 +242,7 @@ class Driver:
         retries only after a minute.
         """
         until = min(deadline, self._clock.monotonic() + WAITS.held)
-        backoff = Backoff(_FIRST_LOOK, _LAST_LOOK)
+        backoff = Backoff(0.05, 1.0)
         while True:
             view = self.view()
             try:
@@ -308,7 +303,7 @@ class Driver:
 
     async def _fetch(self, claim: ClaimReference, deadline: float) -> JsonObject | None:
         """The claim. Retryable errors are retried until the deadline, which also ends the last attempt."""
-        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
+        backoff = Backoff(0.1, 5.0)
         while True:
             try:
                 async with asyncio.timeout(deadline - self._clock.monotonic()):

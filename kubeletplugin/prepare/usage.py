@@ -28,7 +28,6 @@ from kubeletplugin.prepare.checkpoint import PreparedClaim
 from neuron import names
 
 _LIST: Final = "/v1.PodResourcesLister/List"
-RELEASED_NEXT: Final = "nothing is known to use it, and it is released at the next search"
 
 
 class NoKubeletError(UsageUnknownError):
@@ -133,7 +132,7 @@ class Hold:
 
     claim: PreparedClaim
     known: bool | None = None
-    why: str = RELEASED_NEXT
+    why: str = "nothing is known to use it, and it is released at the next search"
 
 
 class NodeUsage:

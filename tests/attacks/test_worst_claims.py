@@ -202,6 +202,25 @@ MANY_WRONG: Final[dict[str, dict[str, Any]]] = {
             "constraints": [{"matchAttribute": "a/b", "requests": [f"r1{at}" for at in range(32)]}],
         }
     },
+    # 14,700: references that are wrong, beside as much as is judged on the event loop without them.
+    "constraints-and-wrong-references": {
+        "devices": {
+            "requests": [
+                {
+                    "name": f"r{at}",
+                    "exactly": {"deviceClassName": f"neuron.aws.com{at}", "count": 2 + 2 * at, "selectr": 1},
+                }
+                for at in range(8)
+            ],
+            "constraints": [
+                {
+                    "matchAttribute": "resource.aws.com/devicegroup4_id",
+                    "requests": [*(f"r{at}x{each}" for each in range(11)), "r0"],
+                }
+                for at in range(12)
+            ],
+        }
+    },
 }
 
 
@@ -212,7 +231,7 @@ def test_what_is_wrong_with_many_values_takes_little_work_on_the_event_loop(spec
 
 
 def test_claims_of_an_update_are_judged_on_the_event_loop_only_if_both_together_take_little_work() -> None:
-    first, second = (_requests(20, lambda at, more=more: _device(count=1 + (at + more) % 16)) for more in (0, 1))
+    first, second = (_requests(22, lambda at, more=more: _device(count=1 + (at + more) % 16)) for more in (0, 1))
     assert len(json.dumps([first, second], separators=(",", ":"))) <= MOST_BYTES
     assert first_step(_validator().review(_of_claim(first))) is not None
     assert first_step(_validator().review(_of_claim(second, "UPDATE", {"spec": first}))) is None

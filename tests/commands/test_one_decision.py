@@ -129,11 +129,12 @@ def with_kind(manifest: Manifest) -> dict[str, Any]:
 
 
 def run_on_item(command: str, item: Any, *flags: str) -> tuple[int, str]:
+    """The exit code and all that a command prints; JSON alone if it is asked for."""
     arguments = [command, "-f", "-", "--families", ",".join(FAMILIES), *flags]
     text = item if isinstance(item, str) else json.dumps(item)
     result = invoke_offline(*arguments, stdin=text)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.exit_code, result.output
+    return result.exit_code, result.stdout if "json" in flags else result.output
 
 
 def plain(path: str) -> str:

@@ -13,7 +13,7 @@ from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
 from neuron.hardware.instances import Observation
 from tests.support.any_pods import CONTAINERS, built
-from tests.support.clusters import FakeCluster, mutator, request
+from tests.support.clusters import FakeCluster, mutator, patched, request
 from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.timing import assert_below
 
@@ -26,14 +26,10 @@ def decide(manifest: Any, cluster: FakeCluster | None = None, **options: Any) ->
     return asyncio.run(mutator(cluster, **options).review(request(manifest)))
 
 
-def after(manifest: Any, decision: Decision) -> Any:
-    return jsonpatch.apply_patch(manifest, list(decision.patch))
-
-
 def converted(manifest: Any) -> Any:
     decision = decide(manifest)
     assert decision.outcome is Outcome.CONVERTED, decision
-    return after(manifest, decision)
+    return patched(manifest, decision)
 
 
 def namespace(**annotations: str) -> FakeCluster:
@@ -206,7 +202,7 @@ def test_core_variables_of_the_user_stay(variable: str) -> None:
 def test_a_custom_scheduler_stays_with_a_warning(scheduler: str, fix: str) -> None:
     manifest = pod(container(neuron="4"), schedulerName=scheduler)
     decision = decide(manifest)
-    assert after(manifest, decision)["spec"]["schedulerName"] == scheduler
+    assert patched(manifest, decision)["spec"]["schedulerName"] == scheduler
     assert [str(each) for each in decision.warnings] == [
         f"NEU203: scheduler {scheduler!r} must support Dynamic Resource Allocation to place this pod.{fix}"
     ]
@@ -215,7 +211,7 @@ def test_a_custom_scheduler_stays_with_a_warning(scheduler: str, fix: str) -> No
 def test_volcano_stays_with_the_warning_of_its_queue_only() -> None:
     manifest = pod(container(neuron="4"), schedulerName="volcano")
     decision = decide(manifest)
-    assert after(manifest, decision)["spec"]["schedulerName"] == "volcano"
+    assert patched(manifest, decision)["spec"]["schedulerName"] == "volcano"
     (queue,) = decision.warnings
     assert queue.code == "NEU232"
     assert queue.fix.startswith("Volcano allocates claims from 1.12 on. ")
@@ -224,7 +220,7 @@ def test_volcano_stays_with_the_warning_of_its_queue_only() -> None:
 def test_hints_can_be_switched_off() -> None:
     manifest = pod(container(neuron="4"), schedulerName="my-scheduler")
     decision = decide(manifest, hint_affinity=False, hint_toleration=False, hint_scheduler=False)
-    result = after(manifest, decision)["spec"]
+    result = patched(manifest, decision)["spec"]
     assert result["schedulerName"] == "my-scheduler"
     assert "affinity" not in result
     assert "tolerations" not in result
@@ -410,7 +406,7 @@ def test_a_users_own_claim_is_not_used_as_the_generated_claim() -> None:
         annotations={"neuron.aws.com/converted-from": '{"containers":{"main":{"aws.amazon.com/neuron":"16"}}}'},
         resourceClaims=[own],
     )
-    result = after(manifest, decide(manifest))
+    result = patched(manifest, decide(manifest))
     assert result["spec"]["resourceClaims"][0] == own
     assert result["spec"]["resourceClaims"][1]["name"] == "neuron-dra"
 
@@ -457,7 +453,7 @@ def test_a_copied_pod_gets_the_template_that_its_record_asks_for() -> None:
     copied["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "neuron-16-0123456789ab"
     decision = decide(copied)
     assert decision.templates[0].name.startswith("neuron-4-")
-    entry = after(copied, decision)["spec"]["resourceClaims"][0]
+    entry = patched(copied, decision)["spec"]["resourceClaims"][0]
     assert entry["resourceClaimTemplateName"] == decision.templates[0].name
 
 
@@ -466,7 +462,7 @@ def test_the_claim_stays_unchanged_if_a_limit_range_sets_another_number() -> Non
     again = copy.deepcopy(first)
     again["spec"]["containers"][0]["resources"] |= {"limits": {NEURON: "1"}, "requests": {NEURON: "1"}}
     decision = decide(again)
-    assert after(again, decision) == first
+    assert patched(again, decision) == first
 
 
 @pytest.mark.parametrize(("template", "codes"), [(None, []), ("neuron-16-0123456789ab", ["NEU203"])])
@@ -487,14 +483,14 @@ def test_references_that_no_request_has_are_removed_and_those_of_the_user_stay()
     again = copy.deepcopy(first)
     stale = [{"name": "neuron", "request": "x0"}, {"name": "neuron", "request": "x1"}]
     again["spec"]["containers"][0]["resources"]["claims"] = [*stale, {"name": "net"}]
-    assert after(again, decide(again)) == first
+    assert patched(again, decide(again)) == first
 
 
 def test_a_reference_that_was_lost_with_all_resources_comes_back() -> None:
     first = converted(pod(container("a", neuron="4"), container("b", neuron="1")))
     again = copy.deepcopy(first)
     del again["spec"]["containers"][1]["resources"]
-    assert after(again, decide(again)) == first
+    assert patched(again, decide(again)) == first
 
 
 def test_a_pod_without_metadata_gets_it() -> None:
@@ -506,7 +502,7 @@ def test_a_pod_without_metadata_gets_it() -> None:
 def test_a_new_core_container_in_the_second_pass_keeps_to_its_cores() -> None:
     again = converted(pod(container(neuron="4")))
     again["spec"]["containers"].append(container("late", neuroncore="2"))
-    result = after(again, decide(again))
+    result = patched(again, decide(again))
     assert result["spec"]["containers"][1]["env"] == [{"name": "NEURON_RT_NUM_CORES", "value": "2"}]
     assert result["spec"]["containers"][0]["resources"]["claims"] == [{"name": "neuron", "request": "n0"}]
 
@@ -534,7 +530,7 @@ def test_conversion_is_complete_minimal_and_idempotent(
     if decision.outcome is not Outcome.CONVERTED:
         assert not decision.patch
         return
-    result = after(manifest, decision)
+    result = patched(manifest, decision)
     assert "aws.amazon.com/neuron" not in json.dumps([each.get("resources") for each in result["spec"]["containers"]])
     for section in ("containers", "initContainers"):
         for old, new in zip(before["spec"].get(section, []), result["spec"].get(section, []), strict=True):

@@ -5,7 +5,6 @@ import copy
 import json
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from conversion.objects import pods
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from policies.files.loader import load
-from tests.support.clusters import FakeCluster, mutator, request
+from tests.support.clusters import FakeCluster, mutator, patched, request
 from tests.support.manifests import NEURON, container, pod
 
 EFA = "vpc.amazonaws.com/efa"
@@ -50,10 +49,6 @@ def decide_with_rules(manifest: Any, rules: Any = ON, old: Any = None, **cluster
     return asyncio.run(subject.review(request(manifest, "CREATE" if old is None else "UPDATE", old)))
 
 
-def after(manifest: Any, decision: Decision) -> Any:
-    return jsonpatch.apply_patch(manifest, list(decision.patch))
-
-
 def efa_of(decision: Decision) -> Any:
     requests = decision.templates[0].spec["spec"]["devices"]["requests"]
     return next((each["exactly"] for each in requests if each["name"] == "efa"), None)
@@ -63,7 +58,7 @@ def test_the_limit_becomes_a_request_of_the_same_claim() -> None:
     manifest = pod(with_efa(container(neuron="4"), "4", "4"))
     decision = decide_with_rules(manifest, named_classes=frozenset({CLASS}))
     assert efa_of(decision)["count"] == 4
-    stored = after(manifest, decision)
+    stored = patched(manifest, decision)
     assert stored["spec"]["containers"][0]["resources"] == {"claims": [{"name": "neuron"}]}
     assert json.loads(stored["metadata"]["annotations"][RECORD])["efa"] == {
         "container": "main", "count": 4, "deviceClass": CLASS,
@@ -90,7 +85,7 @@ def test_efa_limits_stay_without_the_policy_field(neuron: str, efa: Any) -> None
     assert [str(each) for each in one.errors] == [str(each) for each in other.errors]
     assert RECORD not in str(other.patch) or "efa" not in str([each for each in other.patch if RECORD in str(each)])
     if other.patch and efa is not None:
-        assert after(limited, other)["spec"]["containers"][0]["resources"]["limits"] == {EFA: efa}
+        assert patched(limited, other)["spec"]["containers"][0]["resources"]["limits"] == {EFA: efa}
 
 
 def test_efa_limits_stay_without_the_device_class() -> None:
@@ -101,7 +96,7 @@ def test_efa_limits_stay_without_the_device_class() -> None:
     assert str(finding).startswith(
         f"NEU231: policy 'fabric' requests {EFA} from DeviceClass {CLASS}, which does not exist in this cluster:"
     )
-    assert after(manifest, decision)["spec"]["containers"][0]["resources"]["limits"] == {EFA: "4"}
+    assert patched(manifest, decision)["spec"]["containers"][0]["resources"]["limits"] == {EFA: "4"}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,7 @@ def test_an_efa_limit_of_zero_stays_in_the_container() -> None:
     manifest = pod(with_efa(container(neuron="4"), "0"))
     decision = decide_with_rules(manifest)
     assert efa_of(decision) is None
-    assert after(manifest, decision)["spec"]["containers"][0]["resources"]["limits"] == {EFA: "0"}
+    assert patched(manifest, decision)["spec"]["containers"][0]["resources"]["limits"] == {EFA: "0"}
 
 
 def test_pods_without_neuron_are_not_touched() -> None:
@@ -147,7 +142,7 @@ def test_templates_of_the_policy_serve_pods_without_efa_only() -> None:
 
 def converted_with_efa() -> Any:
     manifest = pod(with_efa(container(neuron="4")))
-    return after(manifest, decide_with_rules(manifest))
+    return patched(manifest, decide_with_rules(manifest))
 
 
 def recorded_class(stored: Any, device_class: str) -> Any:
@@ -197,8 +192,8 @@ def test_a_record_gets_no_more_interfaces_than_the_catalogue_has() -> None:
 
 def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    stored = after(manifest, decide_with_rules(manifest))
-    assert after(manifest, decide_with_rules(manifest, ON, stored)) == stored
+    stored = patched(manifest, decide_with_rules(manifest))
+    assert patched(manifest, decide_with_rules(manifest, ON, stored)) == stored
     for limit, asks in (("2", "2"), ("x", "an invalid number"), (None, "none")):
         changed = pod(container(neuron="4") if limit is None else with_efa(container(neuron="4"), limit))
         (error,) = decide_with_rules(changed, ON, stored).errors
@@ -222,7 +217,7 @@ def test_re_applying_changes_nothing_and_a_changed_number_is_refused() -> None:
 )
 def test_a_forged_record_is_not_a_conversion(efa: Any) -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    stored = after(manifest, decide_with_rules(manifest))
+    stored = patched(manifest, decide_with_rules(manifest))
     assert claimed(pods.view(stored)) is not None
     record = json.loads(stored["metadata"]["annotations"][RECORD]) | {"efa": efa}
     stored["metadata"]["annotations"][RECORD] = json.dumps(record)
@@ -232,7 +227,7 @@ def test_a_forged_record_is_not_a_conversion(efa: Any) -> None:
 def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
     manifest = pod(with_efa(container(neuron="4")))
     decision = decide_with_rules(manifest)
-    stored, spec = after(manifest, decision), copy.deepcopy(decision.templates[0].spec)
+    stored, spec = patched(manifest, decision), copy.deepcopy(decision.templates[0].spec)
 
     def verified(rules: Any = ON) -> bool:
         claim = read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", spec)[0]
@@ -246,7 +241,7 @@ def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
 
 def test_the_record_names_the_neuron_amount_only() -> None:
     manifest = pod(with_efa(container(neuron="4")))
-    asked = restated(pods.view(after(manifest, decide_with_rules(manifest))))
+    asked = restated(pods.view(patched(manifest, decide_with_rules(manifest))))
     assert asked is not None
     assert asked.of("main") == {NEURON: "4"}
     assert asked.gets_interfaces("main")

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import venv
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,8 @@ def locked(lock: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
 def make_environment(home: Path, wheels: Path, image: str) -> Path:
     """`bin` of a virtual environment with the wheels of a folder, and with what the lock of an image installs here.
 
-    Those packages are links to the ones of this environment: `make install` checked their hashes.
+    Those packages, and what is compiled of them, are links to the ones of this environment: `make install` checked
+    their hashes.
     """
     venv.create(home, symlinks=True)
     [target] = home.glob("lib/python*/site-packages")
@@ -36,9 +38,14 @@ def make_environment(home: Path, wheels: Path, image: str) -> Path:
         distribution = importlib.metadata.distribution(name)
         assert distribution.version in requirement.specifier
         for file in distribution.files or ():
-            if ".." not in file.parts:  # scripts
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                (target / file).symlink_to(Path(str(file.locate())))
+            if ".." in file.parts or file.suffix == ".pyc":  # scripts; compiled with its source
+                continue
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            (target / file).symlink_to(Path(str(file.locate())))
+            if file.suffix == ".py" and (source := Path(cache_from_source(str(file.locate())))).exists():
+                cached = Path(cache_from_source(str(target / file)))
+                cached.parent.mkdir(exist_ok=True)
+                cached.symlink_to(source)
     # Requirements are looked up among the wheels and the installed packages only: a lock that lacks one fails here.
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet", "install", "--no-compile"]
     options = ["--no-index", f"--find-links={wheels}", f"neuron-dra[{image},tracing]"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.deploy.charts import find, render
-from tests.support.promql import NAME, Labels, Rule, Series, labels
+from tests.support.promql import Rule, Series, labels_of
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy/chart/files/alerts.yaml"
@@ -346,11 +346,6 @@ def expanded(value: str, length: int, start: int) -> list[float | None]:
     if _PER_MINUTE.fullmatch(value):
         return [float(start + at * rate(value)) for at in range(length)]
     return [None if value == GONE else float(value)] * length
-
-
-def labels_of(name: str) -> Labels:
-    metric, _, inside = name.partition("{")
-    return labels({NAME: metric, **dict(re.findall(r'(\w+)="([^"]*)"', inside))})
 
 
 def firing(directory: Path, changes: Mapping[str, str], *minutes: int) -> dict[str, int]:

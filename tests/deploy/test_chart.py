@@ -785,11 +785,6 @@ def test_objects_of_mutation_extra_rules_have_an_entry_that_leaves_out_pods_of_t
         render({"mutation": {"extraRules": [{"resources": ["pods"]}]}})
 
 
-def of(objects: list[Object], kind: str, name: str) -> Object:
-    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
-
-
 def test_labels_annotations_and_variables_are_values() -> None:
     env = [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     part = {
@@ -806,15 +801,15 @@ def test_labels_annotations_and_variables_are_values() -> None:
     )
     assert all(each["metadata"]["labels"]["team"] == "ml" for each in objects)
     for kind, name in (("Deployment", "neuron-dra"), ("DaemonSet", "neuron-dra-kubelet-plugin")):
-        spec = of(objects, kind, name)["spec"]
+        spec = find(objects, kind, name)["spec"]
         labels = spec["template"]["metadata"]["labels"]
         assert (labels["team"], labels["sidecar"]) == ("ml", "no")
         assert not {"team", "sidecar"} & spec["selector"]["matchLabels"].keys()
         assert env[0] in spec["template"]["spec"]["containers"][0]["env"]
-        account = of(objects, "ServiceAccount", name)
+        account = find(objects, "ServiceAccount", name)
         assert account["metadata"]["annotations"] == {"example.com/role": "x"}
-    assert of(objects, "Service", "neuron-dra")["metadata"]["annotations"] == {"example.com/zone": "a"}
-    driver = of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["template"]["spec"]["containers"][0]
+    assert find(objects, "Service", "neuron-dra")["metadata"]["annotations"] == {"example.com/zone": "a"}
+    driver = find(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["template"]["spec"]["containers"][0]
     assert "--no-claim-status" in driver["args"]
 
 
@@ -826,17 +821,17 @@ def test_spread_budget_and_updates_are_values() -> None:
             "kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}},
         }
     )
-    spread = of(objects, "Deployment", "neuron-dra")["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    spread = find(objects, "Deployment", "neuron-dra")["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert {each["topologyKey"]: each["whenUnsatisfiable"] for each in spread} == {
         "kubernetes.io/hostname": "DoNotSchedule",
         "topology.kubernetes.io/zone": "ScheduleAnyway",
     }
-    budget = of(objects, "PodDisruptionBudget", "neuron-dra")["spec"]
+    budget = find(objects, "PodDisruptionBudget", "neuron-dra")["spec"]
     assert (budget["minAvailable"], "maxUnavailable" in budget) == ("50%", False)
-    driver = of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]
+    driver = find(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]
     assert driver["updateStrategy"] == {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}
     objects = render({"kubeletPlugin": {"updateStrategy": {"type": "OnDelete"}}})
-    assert of(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert find(objects, "DaemonSet", "neuron-dra-kubelet-plugin")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 def test_affinity_of_the_driver_is_added_to_each_term_of_the_chart() -> None:

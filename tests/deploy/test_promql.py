@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.promql import NAME, InvalidError, Labels, NotEvaluatedError, Rule, Series, labels
+from tests.support.promql import NAME, InvalidError, Labels, NotEvaluatedError, Rule, Series, labels_of
 
 SAMPLES: dict[str, list[float | None]] = {
     'a{x="1",y="p"}': [1.0] * 20,
@@ -27,12 +27,7 @@ SAMPLES: dict[str, list[float | None]] = {
 MINUTE = 19
 
 
-def series_labels(name: str) -> Labels:
-    metric, _, inside = name.partition("{")
-    return labels({NAME: metric, **dict(re.findall(r'(\w+)="([^"]*)"', inside))})
-
-
-SERIES = Series({series_labels(name): values for name, values in SAMPLES.items()})
+SERIES = Series({labels_of(name): values for name, values in SAMPLES.items()})
 CASES: dict[str, dict[str, float]] = {
     "a": {'a{x="1", y="p"}': 1, 'a{x="2", y="q"}': 2},
     'a{x="1"} + 1': {'{x="1", y="p"}': 2},
@@ -116,14 +111,14 @@ def test_a_match_of_several_series_is_an_error(expression: str) -> None:
 
 
 def test_a_histogram_without_observations_has_no_quantile() -> None:
-    still = Series({series_labels(f'h{{le="{bound}"}}'): [3.0] * 20 for bound in ("1", "+Inf")})
+    still = Series({labels_of(f'h{{le="{bound}"}}'): [3.0] * 20 for bound in ("1", "+Inf")})
     [value] = still.evaluate("histogram_quantile(0.9, rate(h[5m]))", MINUTE).values()  # type: ignore[union-attr]
     assert math.isnan(value)
 
 
 def test_an_alert_fires_once_it_was_active_for_its_time() -> None:
     rule = Rule.make({"alert": "A", "expr": "s > 0", "for": "3m", "labels": {"severity": "info"}})
-    series = Series({series_labels('s{x="1"}'): [1.0] * 3 + [0.0] + [1.0] * 6})
+    series = Series({labels_of('s{x="1"}'): [1.0] * 3 + [0.0] + [1.0] * 6})
     assert [minute for minute in range(10) if rule.firing(series, minute)] == [7, 8, 9]
     assert rule.firing(series, 9) == [(("severity", "info"), ("x", "1"))]
 

@@ -55,25 +55,25 @@ def test_every_setting_has_a_sample() -> None:
     assert {setting.name for setting in declarations()} == {*SAMPLES, "config"}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("source", ["flag", "variable", "file"])
-def test_every_setting_can_be_a_flag_a_variable_or_in_the_file(tmp_path: Path, name: str, source: str) -> None:
-    setting = next(each for each in declarations() if each.name == name)
-    text, value = SAMPLES[name]
-    flags: dict[str, Any] = {"node_name": "n"}
-    environment = {}
-    if source == "flag":
-        flags[name] = tuple(text.split(",")) if setting.repeated else text
-    elif source == "variable":
-        flags.pop(name, None)
-        environment[setting.variable] = text
-    else:
-        flags.pop(name, None)
-        path = tmp_path / "config.yaml"
-        written = json.dumps(text.split(",")) if setting.repeated else text
-        path.write_text(f"{setting.field}: {written}\n")
-        flags["config"] = str(path)
-    assert getattr(load(flags, environment), name) == value
+def test_every_setting_can_be_a_flag_a_variable_or_in_the_file(tmp_path: Path, source: str) -> None:
+    settings = {each.name: each for each in declarations()}
+    found = {}
+    for name, (text, _) in SAMPLES.items():
+        setting = settings[name]
+        flags: dict[str, Any] = {"node_name": "n"} if name != "node_name" else {}
+        environment = {}
+        if source == "flag":
+            flags[name] = tuple(text.split(",")) if setting.repeated else text
+        elif source == "variable":
+            environment[setting.variable] = text
+        else:
+            path = tmp_path / "config.yaml"
+            written = json.dumps(text.split(",")) if setting.repeated else text
+            path.write_text(f"{setting.field}: {written}\n")
+            flags["config"] = str(path)
+        found[name] = getattr(load(flags, environment), name)
+    assert found == {name: value for name, (_, value) in SAMPLES.items()}
 
 
 def test_a_flag_overrides_a_variable_and_a_variable_the_file(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
 from runtime.api_server import StatusError, UnreachableError
 from runtime.api_transport import Connection
-from tests.support.fake_api import FakeApi, answer
+from tests.support.fake_api import FakeApi, answer, hang_up
 
 PATH = "/api/v1/nodes"
 
@@ -36,15 +35,9 @@ async def connected(api: FakeApi) -> AsyncIterator[tuple[Connection, Waits]]:
         await connection.close()
 
 
-async def gone(request: web.Request) -> web.Response:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 async def broken(connection: Connection, api: FakeApi) -> None:
     """The connection breaks, as when the API server restarts."""
-    api.fault("create", "pods", gone)
+    api.fault("create", "pods", hang_up)
     with pytest.raises(UnreachableError):
         await connection.request("POST", "/api/v1/namespaces/a/pods", timeout=5, body={"metadata": {"name": "a"}})
 

@@ -16,6 +16,8 @@ from cluster.store import AUTOSCALER, KINDS, NODE, RESOURCE_SLICE, Store
 from commands.cluster.reader import ClusterReader
 from commands.cluster.store import read_store
 from commands.devices.snapshot import read_snapshot, stored
+from commands.explain.admission_preview import store_of
+from commands.explain.reads import Reads
 from neuron.api.nodes import read_node
 from runtime.api_server import ClusterUnavailableError, UnreachableError
 from runtime.api_transport import Connection, load_configuration
@@ -316,6 +318,34 @@ async def test_a_cluster_without_karpenter_has_no_pools(tmp_path: Path) -> None:
     async with api.serve():
         store = await by_lists(api, tmp_path)
     assert (store.supply().pools, store.supply().problem) == ((), "")
+
+
+async def by_explain(api: FakeApi, folder: Path) -> Store:
+    """As `explain` reads it, which needs the objects of some namespaces only."""
+    connection = await Connection.open(lambda: load_configuration(api.kubeconfig(folder), None))
+    try:
+        live = await Reads(ClusterReader(connection), connection.address).live(["team"])
+        return store_of(live.objects, {**stored(live.snapshot), **live.pools}, unknown_pools=live.unknown_pools)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("unserved", [set[str](), {"karpenter.sh", "karpenter.k8s.aws", "cluster.x-k8s.io"}])
+async def test_explain_reads_the_pools_as_all_others_do(unserved: set[str], tmp_path: Path) -> None:
+    api = filled()
+    api.unserved = unserved
+    async with api.serve():
+        explained, listed = await by_explain(api, tmp_path), await by_lists(api, tmp_path)
+    assert explained.supply() == listed.supply()
+    assert bool(listed.supply().pools) is not bool(unserved)
+
+
+async def test_explain_says_why_pools_are_not_known(tmp_path: Path) -> None:
+    api = filled()
+    api.forbid("list", "nodepools", "karpenter.sh")
+    async with api.serve():
+        store = await by_explain(api, tmp_path)
+    assert store.supply().problem == "you are not allowed to list nodepools.karpenter.sh."
 
 
 async def test_a_list_that_expires_begins_again(tmp_path: Path) -> None:

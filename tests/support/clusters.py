@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import jsonpatch
 from msgspec import Raw
 
 from conversion.claims.pools import NO_SUPPLY, Supply
@@ -165,6 +166,11 @@ def request(
 
     gvk = GroupVersionKind(kind, group, "v1")
     return AdmissionRequest("uid-1", gvk, operation, namespace, object=raw(manifest), oldObject=raw(old), **fields)
+
+
+def patched(manifest: Any, decision: Decision) -> Any:
+    """The object after a decision."""
+    return jsonpatch.apply_patch(manifest, list(decision.patch))
 
 
 def reviewed(subject: Mutator, manifest: Any, *args: Any, **fields: Any) -> Decision:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from commands.objects.documents import Document, Documents, TextBudget
-from commands.objects.manifests import manifests
+from commands.objects.file_policies import FilePolicies
+from commands.objects.manifests import DEFAULT_NAMESPACE, manifests
 from commands.objects.notices import ManifestSource, Notice
-from commands.rewrite.convert_files import Change, Converter, Settings
+from commands.rewrite.convert_files import Change, Converter
 from commands.rewrite.convert_output import as_diff, as_json, as_yaml
+from conversion.asks.conversion_context import ConversionOptions
 from tests.support.trainium import trainium
 
 PARSED_ONCE = 1 << 20
@@ -69,12 +71,18 @@ def documents(content: str | bytes) -> list[Document]:
     return found
 
 
-def convert_sources(sources: Sequence[ManifestSource], settings: Settings) -> Conversion:
+def convert_sources(
+    sources: Sequence[ManifestSource],
+    options: ConversionOptions,
+    policies: FilePolicies | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    **how: bool,
+) -> Conversion:
     """Convert files as the command does."""
-    converter = Converter(settings)
+    converter = Converter(options, policies, namespace, **how)
     for each in sources:
         for document in each.documents:
-            for manifest in manifests(document, settings.namespace):
+            for manifest in manifests(document, namespace):
                 converter.take(manifest)
     changes = [(each, converter.convert(each.name, document)) for each in sources for document in each.documents]
     return Conversion(changes, converter.notices, converter.refused, converter.left)
@@ -83,8 +91,8 @@ def convert_sources(sources: Sequence[ManifestSource], settings: Settings) -> Co
 def convert_texts(*texts: str, namespace: str = "default", **options: Any) -> Converted:
     """Convert files named f0.yaml, f1.yaml, …"""
     sources = [source(f"f{index}.yaml", text) for index, text in enumerate(texts)]
-    conversion = convert_sources(sources, Settings(trainium(**options), namespace=namespace))
-    data = convert_sources(sources, Settings(trainium(**options), namespace=namespace, texts=False))
+    conversion = convert_sources(sources, trainium(**options), namespace=namespace)
+    data = convert_sources(sources, trainium(**options), namespace=namespace, texts=False)
     said: list[str] = []
     return Converted(
         conversion,

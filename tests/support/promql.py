@@ -44,6 +44,12 @@ class InvalidError(Exception):
     """Prometheus refuses to evaluate the expression on these series."""
 
 
+def labels_of(name: str) -> Labels:
+    """Of a series by its name: `up{job="a"}`."""
+    metric, _, inside = name.partition("{")
+    return labels({NAME: metric, **dict(re.findall(r'(\w+)="([^"]*)"', inside))})
+
+
 def labels(values: Mapping[str, str]) -> Labels:
     return tuple(sorted((name, value) for name, value in values.items() if value))
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from checks.claims.judging import ClaimContext, ReadSpec
 from checks.claims.selectors import ExpressionMemory, Judged
 from conversion.claims.work import WorkAllowance
-from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.api.claim_specs import ClaimSpec
 
 _PER_SELECTOR: Final = 0.0004
 _PER_CHARACTER: Final = 20e-6
@@ -33,9 +33,11 @@ ON_THE_LOOP: Final = 24
 """Units of work (`conversion.claims.work`) of a decision on the event loop: five milliseconds at most. An ordinary pod
 has one or two containers for Neuron, and candidates of five kinds: 10 or 15 units."""
 _PER_UNIT_JUDGED: Final = 6e-6
-_PER_REQUEST: Final = 12
-JUDGED_ON_THE_LOOP: Final = 400
-"""Units of all claims that are judged together on the event loop (`units_of_judging`). 32 plain requests have 384."""
+_ALONE: Final = 12
+_PER_FINDING: Final = 2
+JUDGED_ON_THE_LOOP: Final = 480
+"""Units of all claims that are judged together on the event loop (`units_of_judging`). 32 requests with one constraint
+and one config have 460."""
 _LEAST: Final = 0.0003
 _SELECTOR: Final = b'"expression"'
 _ORDINARY: Final = 64
@@ -86,15 +88,20 @@ def of_selectors(expressions: Iterable[str], memory: ExpressionMemory[Judged] | 
     return seconds
 
 
-def units_of_judging(specs: Iterable[ClaimSpec | ClassSpec]) -> int:
+def units_of_judging(specs: Iterable[ReadSpec]) -> int:
     """The work of judging claims, without selectors: a unit is one request with one constraint or config, about 20
-    calls of functions; what is checked of a request alone is as much as `_PER_REQUEST` of them."""
-    return sum(
-        sum([len(each.alternatives) for each in spec.requests])
-        * (_PER_REQUEST + len(spec.constraints) + len(spec.configs))
-        for spec in specs
-        if isinstance(spec, ClaimSpec)
-    )
+    calls of functions; what is checked of one request, or of one constraint on all types, is as much as `_ALONE`.
+
+    What is wrong with the form was work already, and counts.
+    """
+    units = 0
+    for each in specs:
+        units += _PER_FINDING * len(each.form)
+        if isinstance(each.spec, ClaimSpec):
+            requests = sum([len(request.alternatives) for request in each.spec.requests])
+            constraints, configs = len(each.spec.constraints), len(each.spec.configs)
+            units += (requests + constraints) * _ALONE + requests * (constraints + configs)
+    return units
 
 
 def of_unread(spec: bytes) -> float:
@@ -108,7 +115,7 @@ def of_judging(specs: Iterable[ReadSpec], size: int, context: ClaimContext) -> f
     """Seconds to judge specs of `size` bytes together."""
     specs = list(specs)
     expressions = (each for spec in specs for each in spec.expressions(context.classes))
-    units = units_of_judging([each.spec for each in specs])
+    units = units_of_judging(specs)
     return of_deciding(size) + units * _PER_UNIT_JUDGED + of_selectors(expressions, context.memory)
 
 

@@ -455,7 +455,7 @@ def _read_claim(request: AdmissionRequest) -> _ReviewedClaim | Decision:
 def _are_quick(specs: Sequence[ReadSpec], context: ClaimContext) -> bool:
     """Whether specs can be judged on the event loop: few units of work, and no selector to compile or evaluate."""
     memory = context.memory
-    if memory is None or effort.units_of_judging([each.spec for each in specs]) > effort.JUDGED_ON_THE_LOOP:
+    if memory is None or effort.units_of_judging(specs) > effort.JUDGED_ON_THE_LOOP:
         return False
     return all([memory.get(each) is not None for spec in specs for each in spec.expressions(context.classes)])
 

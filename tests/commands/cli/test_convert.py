@@ -161,6 +161,9 @@ def test_a_diff_of_files_elsewhere_names_the_directory_to_apply_it_in(tmp_path: 
     elsewhere = run_convert(tmp_path / "in", "-f", "../pod.yaml", "-o", "diff")
     assert elsewhere.stdout.startswith(b"--- a/pod.yaml\n")
     assert messages_of(elsewhere) == [f"The paths in the diff are relative to {tmp_path}: apply it there."]
+    (tmp_path / "other.yaml").write_text("{apiVersion: v1, kind: Service, metadata: {name: s}}")
+    unchanged = run_convert(tmp_path / "in", "-f", "../other.yaml", "-o", "diff")
+    assert (unchanged.stdout, messages_of(unchanged)) == (b"", [])
     assert run_convert(tmp_path, "-f", str(tmp_path / "pod.yaml"), "-o", "diff").stdout.startswith(b"--- a/pod.yaml\n")
     assert run_convert(tmp_path, "-f", "-", "-o", "diff", stdin=legacy().encode()).stdout.startswith(b"--- a/stdin\n")
 

@@ -135,23 +135,21 @@ def test_a_server_that_does_not_listen_is_reported_in_the_same_words(
 def on_terminal(*arguments: str, **environment: str) -> str:
     """What a command writes to a terminal of 80 columns."""
     ours, theirs = os.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "commands", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment},
-    ):
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # Linux reports the closed end so.
-                break
-            shown += piece
+    variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
+    with Path(os.devnull).open() as nothing:
+        child = forked.Forked(
+            "commands", arguments, (nothing.fileno(), theirs, theirs), cwd=ROOT, environment=variables
+        )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # Linux reports the closed end so.
+            break
+        shown += piece
     os.close(ours)
+    child.wait()
     return shown.decode().replace("\r\n", "\n")
 
 

@@ -125,6 +125,12 @@ class TestRehearse:
         assert result.exit_code == 2
         assert "Not complete, could not be" in result.stdout
 
+    def test_a_node_of_a_wrong_form_is_2(self) -> None:
+        bad = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": {"key": "a"}}}
+        result = run_without_cluster("rehearse", "-f", "-", stdin=as_list([*CLUSTER, bad]))
+        assert result.exit_code == 2
+        assert "spec.taints: Node n cannot be read" in " ".join(result.stdout.split())
+
     def test_spare_order_namespace_and_mode_change_the_play(self) -> None:
         text = as_list([node("n1"), *pods("a", "n1", "n1"), *pods("b", "n1", namespace="team-b")])
         assert run_without_cluster("rehearse", "-f", "-", stdin=text).exit_code == 1

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import Result
 
 from tests.commands.report.test_render import Page
@@ -66,6 +67,14 @@ class TestFiles:
         left_out = run_report("-f", "-", stdin=DEPLOYMENT.replace("  name: train", "  name: train\n  labels: [a]"))
         assert "Not complete" in left_out.stdout
         assert left_out.exit_code == 2
+
+    @pytest.mark.parametrize("suffix", ["yaml", "json"])
+    def test_a_fact_of_a_wrong_form_is_an_error(self, tmp_path: Path, suffix: str) -> None:
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": ["pods"]}}
+        (tmp_path / f"a.{suffix}").write_text(json.dumps(quota) if suffix == "json" else yaml.safe_dump(quota))
+        result = run_report("-f", tmp_path)
+        assert "spec.hard: ResourceQuota q cannot be read" in " ".join(result.stdout.split())
+        assert result.exit_code == 2
 
     def test_a_number_of_pods_that_is_none_leaves_nothing_out(self) -> None:
         result = run_report("-f", "-", "-o", "json", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: many"))

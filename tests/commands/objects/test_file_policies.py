@@ -8,7 +8,6 @@ import pytest
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import manifests_of
 from commands.objects.notices import ManifestSource
-from commands.rewrite.convert_files import Settings
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment_of, named, text
@@ -62,7 +61,7 @@ def said(policies: FilePolicies, *objects: Any, **options: Any) -> list[str]:
 
 
 def convert_with(policies: FilePolicies, *objects: Any) -> Conversion:
-    return convert_sources(sources(*objects), Settings(trainium(), policies))
+    return convert_sources(sources(*objects), trainium(), policies)
 
 
 def notice_lines(conversion_: Conversion) -> list[str]:

@@ -15,7 +15,6 @@ from commands.objects.documents import Documents, TextBudget, _JsonPlaces, _loca
 from commands.objects.long_lists import ListPart
 from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
 from commands.objects.notices import ManifestSource
-from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_json, as_yaml
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources
@@ -121,7 +120,7 @@ def _every_list_is_long() -> Any:
 
 def convert_text(text: str, *, split: bool) -> tuple[object, ...]:
     def run(**options: Any) -> Any:
-        return convert_sources([source(text, split=split)], Settings(trainium(), strict=True, **options))
+        return convert_sources([source(text, split=split)], trainium(), strict=True, **options)
 
     texts, data = run(), run(texts=False)
     shown = "".join(as_yaml(texts.changes, lambda _: None))

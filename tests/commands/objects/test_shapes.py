@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from commands.objects import shapes, yaml_items
 from commands.objects.manifests import manifests
-from commands.rewrite.convert_files import Settings
 from commands.rewrite.convert_output import as_yaml
 from conversion import decide
 from tests.support.converting import convert_sources, source
@@ -66,7 +65,7 @@ def convert_text(text: str, *, recognise: bool) -> tuple[str, list[str], int, in
     with pytest.MonkeyPatch.context() as patch:
         if not recognise:
             patch.setattr(yaml_items.Look, "at", lambda _: None)
-        done = convert_sources([source("f.yaml", text, kept=0)], Settings(trainium(), strict=True))
+        done = convert_sources([source("f.yaml", text, kept=0)], trainium(), strict=True)
         printed = "".join(as_yaml(done.changes, lambda _: None))
     return printed, [str(each) for each in done.notices], done.refused, done.left
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from commands.objects.file_policies import FilePolicies
-from commands.rewrite.convert_files import Settings
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import text
@@ -118,7 +117,7 @@ class TestConvert:
 
 class TestPolicies:
     def convert(self, found: FilePolicies, *objects: Any) -> Conversion:
-        return convert_sources([source("m.yaml", text(*objects))], Settings(trainium(), found))
+        return convert_sources([source("m.yaml", text(*objects))], trainium(), found)
 
     def test_a_mode_for_queued_pods(self) -> None:
         off = conversion_policies("{order: 1, queued: {mode: off}}")

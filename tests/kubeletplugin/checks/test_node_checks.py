@@ -2,9 +2,9 @@
 
 import json
 import logging
+import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from kubeletplugin.settings import DriverSettings
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.checks.test_containers import Host, host
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node
+from tests.support import forked
 
 
 class NodeWorld:
@@ -126,13 +127,8 @@ def run_check(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         "pod-resources-socket": tmp_path / "none.sock",
     }
     given = [f"--{key}={value}" for key, value in flags.items()]
-    return subprocess.run(
-        [sys.executable, "-m", "kubeletplugin", "check", *given, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = forked.run("kubeletplugin", ["check", *given, *arguments], cwd=tmp_path, environment=os.environ)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_the_command_prints_each_check_and_writes_a_report(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from conversion.objects import wire
 from conversion.patches.decision import Decision, denied, unchanged
 from neuron.findings import Finding
 from tests.support.serving import Answering, Running, eventually, review, serving
+from tests.webhook.edge.test_server import connections_in_memory
 from webhook.edge.bodies import BodyReader
 from webhook.edge.bounds import BOUNDS
 from webhook.edge.connections import ClientConnection
@@ -131,10 +132,6 @@ def test_a_quick_review_is_shed_too_if_the_server_is_full(tls_directory: Path) -
         slow.sendall(message("slow"))
         eventually(lambda: running.metrics.path("/mutate").inflight == 1, "the slow one is being decided")
         assert client.review(review(uid="a")).status == 503
-
-
-def connections_in_memory() -> int:
-    return sum(isinstance(each, ClientConnection) for each in gc.get_objects())
 
 
 def test_connections_that_have_ended_leave_memory_at_once(tls_directory: Path) -> None:

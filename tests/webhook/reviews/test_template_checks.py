@@ -5,7 +5,6 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from conversion.asks import records
@@ -20,7 +19,7 @@ from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from policies.files.loader import load
 from policies.judging.rules import PolicySet
-from tests.support.clusters import FakeCluster, FakeTemplates, first_step, mutator, request, reviewed
+from tests.support.clusters import FakeCluster, FakeTemplates, first_step, mutator, patched, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
@@ -64,10 +63,6 @@ XL: Operators = {("team-a", "xl-trn2"): spec()}
 
 def subject(operators: Operators = XL, **options: Any) -> Mutator:
     return mutator(templates=FakeTemplates(operators=operators), policies=POLICIES, **options)
-
-
-def patched(manifest: Any, decision: Decision) -> Any:
-    return jsonpatch.apply_patch(manifest, list(decision.patch))
 
 
 def template_of(manifest: Any) -> str:

@@ -12,7 +12,6 @@ import pytest
 from conversion.facts import NamespaceFacts
 from conversion.patches.decision import Decision, Outcome
 from neuron import names
-from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
 from tests.conversion.test_convert_pods import decide as converted
 from tests.support.clusters import first_step
@@ -25,6 +24,7 @@ from tests.support.validation import (
     FakeClaims,
     attribute,
     claim,
+    codes,
     decide,
     flattened,
     group,
@@ -67,10 +67,6 @@ def device_class(*selectors: str, config: Any = (), driver: str = names.DRIVER) 
     if config:
         spec["config"] = [{"opaque": {"driver": driver, "parameters": each}} for each in config]
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "own"}, "spec": spec}
-
-
-def codes(findings: tuple[Finding, ...]) -> list[str]:
-    return [finding.code for finding in findings]
 
 
 def response(decision: Decision, manifest: Any) -> dict[str, Any]:
