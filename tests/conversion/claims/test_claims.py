@@ -1,6 +1,6 @@
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -735,7 +735,7 @@ def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
     roles = (Role.INIT, Role.SIDECAR, Role.APP)
     seen = Observation(16, (1, 4, 8, 16), shares_cores=True)
     sharing = list(CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True)}))
-    catalogues = [CATALOGUE, sharing, list(CATALOGUE.observed({"trn2.48xlarge": seen}))]
+    catalogues: list[Iterable[InstanceType]] = [CATALOGUE, sharing, list(CATALOGUE.observed({"trn2.48xlarge": seen}))]
 
     def demand() -> tuple[list[Ask], list[InstanceType], bool]:
         number = draw.randint(1, 3)
