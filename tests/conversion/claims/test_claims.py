@@ -1,6 +1,6 @@
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -8,10 +8,13 @@ from msgspec.structs import astuple
 
 from conversion.claims import making, planning
 from conversion.claims.containers import Ask, Role
-from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.instance_fit import DeviceConfig, Serving, serve
+from conversion.claims.layout import EXTRA, Layout
 from conversion.claims.making import Claim, Refusal, make_claim
+from conversion.claims.placement_options import Arrangement, AttributeTie, Option
 from neuron.findings import Finding
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
+from neuron.hardware.windows import DeviceChoice
 from tests.support.allocations import devices_of
 
 DEVICE, CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
@@ -732,7 +735,7 @@ def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
     roles = (Role.INIT, Role.SIDECAR, Role.APP)
     seen = Observation(16, (1, 4, 8, 16), shares_cores=True)
     sharing = list(CATALOGUE.observed({"inf2.48xlarge": Observation(12, shares_cores=True)}))
-    catalogues = [CATALOGUE, sharing, list(CATALOGUE.observed({"trn2.48xlarge": seen}))]
+    catalogues: list[Iterable[InstanceType]] = [CATALOGUE, sharing, list(CATALOGUE.observed({"trn2.48xlarge": seen}))]
 
     def demand() -> tuple[list[Ask], list[InstanceType], bool]:
         number = draw.randint(1, 3)
@@ -764,3 +767,34 @@ def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
     for each, known in zip(demands, remembered, strict=True):
         forget()
         assert made(*each) == known
+
+
+def test_a_plan_is_looked_up_by_requests_in_order_and_each_use_once() -> None:
+    asks = [ask(3, role=Role.INIT), ask(0, index=1), ask(1, index=2), ask(1, index=3)]
+    (entry,) = types("inf2.48xlarge")
+    given = serve(entry, asks, DeviceConfig())
+    assert isinstance(given, Serving)
+    assert given.layout == Layout({2: 1, 3: 1, EXTRA: 1}, ((2, 3, EXTRA), (), (2,), (3,)))
+    numbered = planning.Numbered([given])
+    (known,) = numbered.servings
+    assert known.layout == Layout({0: 1, 1: 1, EXTRA: 1}, ((0, 1, EXTRA), (0,), (1,)))
+    assert numbered.places == (0, None, 1, 2)
+    (back,) = numbered.of_pod(numbered.servings)
+    assert (back.entry, back.sets_lnc, back.devices, back.pool) == (entry, False, given.devices, ())
+    assert back.layout.uses == ((0, 1, EXTRA), (), (0,), (1,))
+
+
+def test_an_arrangement_with_other_ids_keeps_everything_else() -> None:
+    choice = DeviceChoice(((0, 1), (2, 3)))
+    tie = AttributeTie("a", ((2, 0), (5, 1)))
+    given = Arrangement({2: (Option(2),), 5: (Option(1),)}, (tie,), fixed=True, choices={2: choice})
+    renumbered = AttributeTie("a", ((0, 0), (1, 1)))
+    wanted = Arrangement({0: (Option(2),), 1: (Option(1),)}, (renumbered,), fixed=True, choices={0: choice})
+    assert given.renumbered({2: 0, 5: 1}) == wanted
+
+
+def test_what_is_not_tried_is_told_of_the_container_that_asks_for_it() -> None:
+    (entry,) = types("inf1.24xlarge")
+    config = DeviceConfig(divides=False)
+    found = make([ask(0), ask(0, index=1), ask(8, index=2)], [entry], config)
+    assert [each.path for each in found.warnings if each.code == "NEU219"] == [ask(8, index=2).resource_path]
