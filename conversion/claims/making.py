@@ -233,11 +233,11 @@ def _make(
     if isinstance(planned, TooMany):
         return Refusal((_too_many_alternatives(planned),))
     merged = planned.merged
-    served = {serving.entry.name for serving in merged.servings}
-    left_out += tuple(serving.entry.name for serving in servings if serving.entry.name not in served)
+    given, servings = servings, numbered.of_pod(merged.servings, servings)
+    served = {serving.entry.name for serving in servings}
+    left_out += tuple(serving.entry.name for serving in given if serving.entry.name not in served)
     by_type = pin_types or _needs_types(merged, asks)
     made_of = _requests(planned, config, device_class, by_type)
-    servings = numbered.of_pod(merged.servings, servings)
     claim = Claim(
         template=made_of.template,
         uses=tuple(None if place is None else made_of.uses[place] for place in numbered.places),

@@ -46,7 +46,7 @@ class Plan:
 
 
 class Numbered:
-    """A key of plans: servings without what their plan does not depend on, so that pods with the same requests have the same plan.
+    """A key of plans: servings without what their plan does not depend on. Pods with the same requests have one plan.
 
     Ids of requests become ranks, each use of requests stands once, and nothing says which container has it.
 
@@ -65,6 +65,7 @@ class Numbered:
         owners = sorted({identity for identity in identities if identity >= 0}.union(map(share_of, shares)))
         ids = {EXTRA: EXTRA} | {owner: rank for rank, owner in enumerate(owners)}
         ids |= {identity: share_of(ids[share_of(identity)]) for identity in shares}
+        others = any(identity != rank for identity, rank in ids.items())
         numbered = tuple(tuple(map(ids.__getitem__, use)) for use in positions)
         # Types of one kind share what they are given.
         known: dict[int, tuple[Layout, tuple[ConnectedSet, ...], Arrangement]] = {}
@@ -73,14 +74,12 @@ class Numbered:
             layout, arrangement = each.layout, each.arrangement
             alike = known.get(id(arrangement))
             if alike is None:
-                alike = known[id(arrangement)] = (
-                    Layout(_with(ids, layout.counts), numbered, _with(ids, layout.shares)),
-                    tuple(
-                        ConnectedSet(tuple(map(ids.__getitem__, one.requests)), one.group)
-                        for one in each.connected_sets
-                    ),
-                    arrangement.renumbered(ids),
-                )
+                sets = each.connected_sets
+                if others:
+                    arrangement = arrangement.renumbered(ids)
+                    sets = tuple(ConnectedSet(tuple(map(ids.__getitem__, one.requests)), one.group) for one in sets)
+                layout = Layout(_with(ids, layout.counts), numbered, _with(ids, layout.shares))
+                alike = known[id(each.arrangement)] = layout, sets, arrangement
             found.append(Serving(each.entry, *alike, each.sets_lnc, (), ()))
         self.servings = tuple(found)
         # Of little: hashing all fields of the types costs more than the servings that it would tell apart.

@@ -6,6 +6,7 @@ The facts are gathered on the event loop before policies run.
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -351,7 +352,7 @@ class DeviceKnower:
             shapes = (*catalogue_shapes(self._catalogue), *self._shapes)
             samples = {(each.instance_type, each.resource_type, each.published): each for each in shapes}
             self._index = DeviceIndex(list(samples.values()))
-        engine = DeviceSelectors()
+        engine = DeviceSelectors(time.thread_time)
         alive, named, judged = self._index.everything, False, True
         for selector in selectors:
             try:

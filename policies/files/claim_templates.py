@@ -1,11 +1,12 @@
 """Templates that policies carry: fills the parameters of ClaimTemplates in, and checks all as far as the files show."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from checks.claims.device_index import DeviceIndex
-from checks.claims.judging import ClaimContext, validate
+from checks.claims.judging import ClaimContext, for_one_object, validate
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.mapped_templates import MappedTemplate, Need, differences_by_type
@@ -99,10 +100,15 @@ def check(
         if owner is not named_rule.name:
             message = f"template {name} is already in policy '{owner}'; give one of them another name."
             yield problem(("spec", "template", "metadata", "name"), message)
-        faults = list(_errors_of(named_rule.template, context))
+        faults = list(_errors_of(named_rule.template, _for_one(context)))
         if not faults and not read_claim(KIND, API_VERSION, named_rule.template.spec)[0].requests:
             faults.append("requests no devices")
         yield from (problem(_SPEC, f"template {name} {fault}.") for fault in faults)
+
+
+def _for_one(context: ClaimContext) -> ClaimContext:
+    """The context for one template: its selectors have a second of CPU time, however busy the machine is."""
+    return for_one_object(context, time.thread_time)
 
 
 def _check_mapped(rule: PodRule, digests: dict[str, tuple[str, str]], context: ClaimContext) -> Iterator[PolicyProblem]:
@@ -124,7 +130,7 @@ def _check_mapped(rule: PodRule, digests: dict[str, tuple[str, str]], context: C
         if digest != mapped.inline.digest:
             message = f"template {mapped.name} has another spec in policy '{where}'; give one of them another name."
             yield problem((*path, "template", "metadata", "name"), message)
-        for fault in _faults(rule.spec, mapped, mapped.inline, context):
+        for fault in _faults(rule.spec, mapped, mapped.inline, _for_one(context)):
             yield problem((*path, "template", "spec"), f"template {mapped.name} {fault}.")
 
 

@@ -372,7 +372,7 @@ class TestCounts:
     def test_an_instance_type_that_an_administrator_adds_has_its_own_counts(self) -> None:
         entry = InstanceType("trn4.96xlarge", "trn4", 24, 8, (1, 2), 2, 192, Topology.TORUS, (6, 12))
         catalogue = CATALOGUE.extended([entry])
-        where = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors())
+        where = ClaimContext(catalogue, DeviceIndex(catalogue_shapes(catalogue)), DeviceSelectors(lambda: 0.0))
         spec = asks(13, on("trn4.96xlarge"), constraint="resource.aws.com/devicegroup12_id")
         [finding] = judge(spec, where)
         assert finding.code == "NEU522"

@@ -23,7 +23,7 @@ FOURS = {"constraints": [{"matchAttribute": "resource.aws.com/devicegroup4_id"}]
 
 
 def context() -> ClaimContext:
-    return ClaimContext(CATALOGUE, DeviceIndex(catalogue_shapes(CATALOGUE)), DeviceSelectors())
+    return ClaimContext(CATALOGUE, DeviceIndex(catalogue_shapes(CATALOGUE)), DeviceSelectors(lambda: 0.0))
 
 
 def ask(amount: int, resource: str = "neuron") -> Ask:

@@ -1,9 +1,17 @@
 """Problems of templates that ConversionPolicies map to demands."""
 
+import itertools
+import json
 import textwrap
 
 import pytest
 
+from conversion.claims.containers import Ask, Role
+from conversion.claims.instance_fit import DeviceConfig
+from conversion.claims.making import Claim, make_claim
+from neuron.hardware.instances import Catalogue
+from policies.files import claim_templates
+from policies.judging.selectors import DeviceSelectors
 from tests.policies.policy_files import loaded, problems
 
 POLICY = """
@@ -81,3 +89,24 @@ def test_one_name_has_one_spec_in_all_policies() -> None:
         "1.yaml:11: template four has another spec in policy 'team-a'; give one of them another name."
     ]
     assert problems(mapping_policy(inline()), mapping_policy(inline(), name="team-b", order=2)) == []
+
+
+def test_each_template_of_a_set_has_its_own_time_for_selectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(claim_templates, "DeviceSelectors", lambda: DeviceSelectors(lambda: float(next(seconds))))
+    ring = next(entry for entry in Catalogue() if entry.name == "inf2.48xlarge")
+    made = make_claim(
+        [Ask("main", Role.APP, "spec.containers[0]", "aws.amazon.com/neuron", 8)],
+        [ring],
+        DeviceConfig(),
+        "neuron.aws.com",
+        pin_types=True,
+    )
+    assert isinstance(made, Claim)
+    spec = json.dumps(made.template.spec)
+    texts = [
+        POLICY.format(name=f"team-{number}", order=number).replace("trn2", "inf2")
+        + f"  - {{demand: {{devices: 8}}, template: {{metadata: {{name: t-{number}}}, spec: {spec}}}}}\n"
+        for number in range(4)
+    ]
+    assert problems(*texts) == []
