@@ -57,7 +57,8 @@ def check(context: click.Context, /, folder: Path, cluster: ClusterChoice) -> No
         "for scheduling hints": len(found.hints),
         "with named templates": len(found.templates),
     }
-    counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count) or "none (but catalogues)"
+    counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count)
+    counts = counts or "none (catalogues do not count)"
     write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")
     for note in dict.fromkeys((*found.notes, *notes(found.validating), *changing_notes(found.mutating))):
         say(f"note: {note}")

@@ -72,9 +72,9 @@ def test_check_notes_requests_that_are_not_sent_and_succeeds(folder: Path) -> No
 
 def test_check_of_catalogues_alone(folder: Path) -> None:
     (folder / "p.yaml").write_text(CATALOG)
-    assert run_policy("check", folder) == (0, "1 file: policies: none (but catalogues). No problems.\n", "")
+    assert run_policy("check", folder) == (0, "1 file: policies: none (catalogues do not count). No problems.\n", "")
     (folder / "p.yaml").write_text("")
-    assert run_policy("check", folder) == (0, "1 file: policies: none (but catalogues). No problems.\n", "")
+    assert run_policy("check", folder) == (0, "1 file: policies: none (catalogues do not count). No problems.\n", "")
 
 
 def test_check_names_every_problem_with_its_place(folder: Path) -> None:
