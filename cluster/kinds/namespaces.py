@@ -1,13 +1,15 @@
 """Namespaces: our annotations, labels, all that policies can read of them, and limits on Neuron devices.
 
-Limits: which ResourceQuotas count legacy resources, the amounts per namespace, and LimitRanges. Source:
-`pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. All quotas of a namespace apply, so the
-smallest amount counts. A quota with scopes bounds some pods and no claims: its amounts are ignored here.
+Limits: which ResourceQuotas count legacy resources, the amounts per namespace, what claims count in them, and
+LimitRanges. Source: `pkg/quota/v1/evaluator/core/resource_claims.go` and `pods.go` of Kubernetes. All quotas of a
+namespace apply, so the smallest amount counts. A quota with scopes bounds some pods and no claims: its amounts are
+ignored here.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,8 +19,10 @@ from checks.words import unread_keys
 from cluster.bounded_objects import KEPT, Bounds
 from conversion.facts import LegacyQuota
 from neuron import names
-from neuron.api.fields import namespace_value
+from neuron.api.claim_specs import ClaimSpec
+from neuron.api.fields import mapping, namespace_value
 from neuron.quantities import NotACountError, parse_count
+from runtime.text import named
 
 _OUR_ANNOTATIONS: Final = f"{names.DRIVER}/"
 
@@ -116,8 +120,12 @@ def _amount(name: str, hard: Mapping[str, object]) -> int | None:
     extended = name.startswith(_REQUESTS) and "/" in name
     if name not in _LEGACY and not name.endswith(names.CLASS_QUOTA) and not extended:
         return None
+    return _count(hard[name])
+
+
+def _count(quantity: object) -> int | None:
     try:
-        return parse_count(hard[name])
+        return None if quantity is None else parse_count(quantity)
     except NotACountError:
         return None
 
@@ -176,3 +184,89 @@ def project_limit_range(item: Mapping[str, Any]) -> bool | None:
             if not bounded.isdisjoint(names.LEGACY_RESOURCES):
                 return True
     return None
+
+
+# --- what claims count in ResourceQuotas ------------------------------------------------------------------------------
+
+# Of `firstAvailable`, the largest alternative of each class counts.
+
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+_IMPLICIT_PREFIX: Final = f"{_REQUESTS}deviceclass.resource.kubernetes.io/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaEffect:
+    """The effect on one amount of one ResourceQuota.
+
+    Attributes:
+        resource: key of `spec.hard`.
+        amount: what the pod's claims count.
+        used: what other objects count; None if it is not known, as in files.
+    """
+
+    quota: str
+    resource: str
+    amount: int
+    hard: int
+    used: int | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the claim cannot be created."""
+        return (self.used or 0) + self.amount > self.hard
+
+    def __str__(self) -> str:
+        before = f"{self.used} used and " if self.used is not None else ""
+        verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
+        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
+
+
+def quota_effects(
+    quotas: Iterable[Mapping[str, object]], claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]
+) -> Iterator[QuotaEffect]:
+    """The effects of creating claims.
+
+    Args:
+        quotas: ResourceQuotas of the namespace.
+        claims: what is created.
+        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
+    """
+    counted = _counted(claims, extended_resources)
+    if not counted:
+        return
+    for quota in quotas:
+        spec = mapping(quota.get("spec"))
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        used = mapping(mapping(quota.get("status")).get("used"))
+        for resource, hard in mapping(spec.get("hard")).items():
+            limit = _count(hard)
+            if resource in counted and limit is not None:
+                name = str(mapping(quota.get("metadata")).get("name") or "")
+                yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
+
+
+def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for claim in claims:
+        counted[CLAIM_COUNT] += 1
+        for device_class, devices in devices_by_class(claim).items():
+            counted[device_class + names.CLASS_QUOTA] += devices
+            counted[_IMPLICIT_PREFIX + device_class] += devices
+            for resource, served_by in extended_resources.items():
+                if served_by == device_class:
+                    counted[_REQUESTS + resource] += devices
+    return counted
+
+
+def devices_by_class(claim: ClaimSpec) -> Counter[str]:
+    """Devices by class, in the worst case."""
+    total: Counter[str] = Counter()
+    for request in claim.requests:
+        most: dict[str, int] = {}
+        for part in request.alternatives:
+            count = names.MAX_DEVICES_PER_CLAIM if part.everything else part.count
+            if part.device_class:
+                most[part.device_class] = max(most.get(part.device_class, 0), count)
+        total.update(most)
+    return total

@@ -5,13 +5,13 @@ The decisions are those of the webhook. The pod is in a file, or is a pod of the
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from checks.claims.judging import validate
+from cluster.kinds.namespaces import QuotaEffect, quota_effects
 from cluster.store import KINDS as STORED_KINDS
 from cluster.store import StoredKind
 from commands.cluster.reader import Object
@@ -32,7 +32,6 @@ from neuron.api.fields import mapping, mappings
 from neuron.api.resource_versions import converted
 from neuron.api.workloads import group_of
 from neuron.findings import Finding, Severity
-from neuron.quantities import NotACountError, parse_count
 from policies.judging.explain import CHANGE_WORDS, OUTCOME_WORDS
 from policies.judging.mutations import Mutated
 from policies.judging.rules import AnyPodRule, HintRule, MutatingRule, PodRule, TemplateRule, ValidatingRule
@@ -85,33 +84,6 @@ class ClaimUse:
     known: bool = True
     findings: tuple[Finding, ...] = ()
     shared_by: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class QuotaEffect:
-    """The effect on one amount of one ResourceQuota.
-
-    Attributes:
-        resource: key of `spec.hard`.
-        amount: what the pod's claims count.
-        used: what other objects count; None if it is not known, as in files.
-    """
-
-    quota: str
-    resource: str
-    amount: int
-    hard: int
-    used: int | None = None
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether the claim cannot be created."""
-        return (self.used or 0) + self.amount > self.hard
-
-    def __str__(self) -> str:
-        before = f"{self.used} used and " if self.used is not None else ""
-        verdict = ", exceeded: the claim cannot be created" if self.exceeded else ""
-        return f"{named(self.quota)}: {named(self.resource)}: {before}{self.amount} of {self.hard}{verdict}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,7 +210,7 @@ class Previewer:
             findings,
             claims,
             hits,
-            tuple(effects(reversed(quotas), created, self.context.extended_resources)),
+            tuple(quota_effects(reversed(quotas), created, self.context.extended_resources)) if quotas else (),
             unknown_kind=bool(part.unknown_kind),
         )
 
@@ -400,71 +372,3 @@ def store_of(
     store.set_kubernetes_version(kubernetes)
     store.unlisted_pools(lambda: unknown_pools)
     return store
-
-
-# --- what claims count in ResourceQuotas ------------------------------------------------------------------------------
-
-# Source: `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes: of `firstAvailable` the largest alternative of
-# each class counts, and a quota with scopes counts no claim.
-
-
-CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
-_IMPLICIT_PREFIX: Final = "requests.deviceclass.resource.kubernetes.io/"
-
-
-def effects(
-    quotas: Iterable[Mapping[str, object]], claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]
-) -> Iterator[QuotaEffect]:
-    """The effects of creating claims.
-
-    Args:
-        quotas: ResourceQuotas of the namespace.
-        claims: what is created.
-        extended_resources: `extendedResourceName` -> DeviceClass (KEP-5004).
-    """
-    counted = _counted(claims, extended_resources)
-    if not counted:
-        return
-    for quota in quotas:
-        spec = mapping(quota.get("spec"))
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            continue
-        used = mapping(mapping(quota.get("status")).get("used"))
-        for resource, hard in mapping(spec.get("hard")).items():
-            limit = _count(hard)
-            if resource in counted and limit is not None:
-                name = str(mapping(quota.get("metadata")).get("name") or "")
-                yield QuotaEffect(name, resource, counted[resource], limit, _count(used.get(resource)))
-
-
-def _counted(claims: Iterable[ClaimSpec], extended_resources: Mapping[str, str]) -> Counter[str]:
-    counted: Counter[str] = Counter()
-    for claim in claims:
-        counted[CLAIM_COUNT] += 1
-        for device_class, devices in devices_by_class(claim).items():
-            counted[device_class + names.CLASS_QUOTA] += devices
-            counted[_IMPLICIT_PREFIX + device_class] += devices
-            for resource, served_by in extended_resources.items():
-                if served_by == device_class:
-                    counted[f"requests.{resource}"] += devices
-    return counted
-
-
-def devices_by_class(claim: ClaimSpec) -> Counter[str]:
-    """Devices by class, in the worst case."""
-    total: Counter[str] = Counter()
-    for request in claim.requests:
-        most: dict[str, int] = {}
-        for part in request.alternatives:
-            count = names.MAX_DEVICES_PER_CLAIM if part.everything else part.count
-            if part.device_class:
-                most[part.device_class] = max(most.get(part.device_class, 0), count)
-        total.update(most)
-    return total
-
-
-def _count(quantity: object) -> int | None:
-    try:
-        return None if quantity is None else parse_count(quantity)
-    except NotACountError:
-        return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from cluster.kinds.namespaces import devices_by_class
 from cluster.store import Store
 from commands.cluster.reader import ENDED, Object
 from commands.devices.allocator_inputs import (
@@ -22,7 +23,6 @@ from commands.devices.allocator_inputs import (
 )
 from commands.devices.cluster_devices import ClusterDevices
 from commands.devices.node_devices import DeviceModel, Results
-from commands.explain.admission_preview import devices_by_class
 from commands.present import listed
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands.explain.admission_preview import CLAIM_COUNT, effects
+from cluster.kinds.namespaces import CLAIM_COUNT, quota_effects
 from neuron import names
 from neuron.api.claim_reader import claim_spec
 
@@ -27,7 +27,9 @@ def unnamed(**fields: Any) -> dict[str, Any]:
 def texts(hard: dict[str, str], spec: dict[str, Any], used: dict[str, str] | None = None, **more: Any) -> list[str]:
     return [
         str(each)
-        for each in effects([quota(hard, used, **more)], [claim_spec(spec)], {"example.com/neuron": names.DEVICE_CLASS})
+        for each in quota_effects(
+            [quota(hard, used, **more)], [claim_spec(spec)], {"example.com/neuron": names.DEVICE_CLASS}
+        )
     ]
 
 
@@ -72,4 +74,4 @@ def test_quotas_that_count_no_claim_are_left_out() -> None:
     spec = counted_requests(unnamed(count=4))
     assert texts({DEVICES: "2"}, spec, scopes=["BestEffort"]) == []
     assert texts({"requests.cpu": "2", DEVICES: "many"}, spec) == []
-    assert list(effects([quota({DEVICES: "2"})], [], {})) == []
+    assert list(quota_effects([quota({DEVICES: "2"})], [], {})) == []
