@@ -85,6 +85,8 @@ class Places:
         # A node of a Neuron type may have neither driver nor device plugin now.
         self._neuron = [node for node in cluster.nodes if self._is_neuron(node)]
         self._open: dict[str, _OpenNode] = {}
+        self._models: dict[int, DeviceModel] = {}
+        """By the identity of their hardware, which they keep."""
         self._full: defaultdict[PodNeed, set[str]] = defaultdict(set)
         """Nodes that have no place for one more pod of a need. Later there is none either: nothing is given back."""
         for node in self._neuron:
@@ -108,8 +110,13 @@ class Places:
             self._open[name] = self._opened(node, hardware)
 
     def _opened(self, node: Node, hardware: Hardware, held: Results = ()) -> _OpenNode:
-        entry = self._cluster.catalogue.get(self._type(node))
-        return _OpenNode(node, DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak), Held(held))
+        # Nodes that become free have the hardware of their type: they share what is remembered of it.
+        model = self._models.get(id(hardware))
+        if model is None:
+            entry = self._cluster.catalogue.get(self._type(node))
+            model = DeviceModel(hardware, entry, counters_leak=self._cluster.counters_leak)
+            self._models[id(hardware)] = model
+        return _OpenNode(node, model, Held(held))
 
     def fit(self, need: PodNeed) -> Fit:
         """Where pods with this need could run, if nothing else ran."""
