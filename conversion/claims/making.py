@@ -216,7 +216,8 @@ def _make(
     planned = remembered_plan(numbered, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
-        whole = Numbered(found) if (found := _whole_devices(servings, asks, config, unconnected=unconnected)) else None
+        found = _whole_devices(servings, asks, config, unconnected=unconnected)
+        whole = Numbered(found) if found else None
         again = plan(whole.servings, config) if whole else planned
         if whole and isinstance(again, Plan) and again.division.affordable:
             planned, numbered, servings = again, whole, found
@@ -226,7 +227,8 @@ def _make(
     slow = isinstance(planned, Plan) and not planned.division.affordable
     if slow and not unconnected and any(ask.in_cores for ask in asks):
         # All devices of a group are found sooner than some of them.
-        filled = Numbered(found) if (found := _whole_sets(servings, asks, config)) else None
+        found = _whole_sets(servings, asks, config)
+        filled = Numbered(found) if found else None
         again = plan(filled.servings, config) if filled else planned
         if filled and isinstance(again, Plan) and again.division.affordable:
             planned, numbered, servings = again, filled, found

@@ -188,12 +188,13 @@ class Validator:
             judgement = self._judgements.get((namespace, name))
             if spec is not None and (judgement is None or judgement.spec is not spec):
                 unknown[name] = spec
-        if not unknown or _are_quick([ReadSpec(spec, ()) for spec in unknown.values()], context):
+        specs = [ReadSpec(spec, ()) for spec in unknown.values()]
+        if not specs or _are_quick(specs, context):
             return
         # One engine: all templates of a pod share its time limit of one second.
         work = functools.partial(_judge_claims, unknown, context)
         key = (id(context), "templates", namespace, tuple(unknown), *map(id, unknown.values()))
-        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in unknown.values()], 0, context)
+        seconds = effort.of_judging(specs, 0, context)
         judgements = await self._lane.run(namespace, work, seconds, key)
         if context is self._context:
             for name, judgement in judgements.items():
