@@ -138,7 +138,7 @@ class DeviceTally:
     def __init__(self, knowledge: DeviceKnowledge, time: DeviceSelectors | None = None) -> None:
         """Parse selectors within `time`; None: without a bound, for the files of an administrator."""
         self.knowledge = knowledge
-        self._time = time
+        self.time = time
         self._figures = figures(knowledge.catalogue)
         self._nodes = knowledge.whole_nodes or of_catalogue(knowledge.catalogue)
         self._requests: list[Mapping[str, object]] = []
@@ -151,6 +151,25 @@ class DeviceTally:
         return Holding(
             tuple(self._requests), devices, cores, tuple(self._lncs), tuple(self._classes), converted, unknown
         )
+
+    def add(self, other: "DeviceTally") -> None:
+        """Add what another tally of a part of the object noted."""
+        requests, lncs, classes, reasons = other.noted
+        self._requests += requests
+        self._lncs |= lncs
+        self._classes |= classes
+        for reason in reasons:
+            self.doubt(reason)
+
+    @property
+    def noted(self) -> tuple[list[Mapping[str, object]], dict[int, None], dict[str, None], dict[str, None]]:
+        """Requests, logical NeuronCore settings, DeviceClasses and reasons."""
+        return self._requests, self._lncs, self._classes, self._reasons
+
+    @property
+    def may_doubt(self) -> bool:
+        """Whether there is room for a reason."""
+        return len(self._reasons) < MOST_REASONS
 
     def doubt(self, reason: str) -> None:
         """Note why the object could hold more."""
@@ -293,7 +312,7 @@ class DeviceTally:
             *(each.expression for each in devices.selectors),
         ]
         try:
-            return self._nodes.can_match(expressions, self._time)
+            return self._nodes.can_match(expressions, self.time)
         except SelectorTimeError:
             self.doubt(f"the selectors of request {name_text(name)} take too long to read")
             return True
@@ -327,9 +346,10 @@ def lncs_of(configs: Iterable[Config]) -> tuple[int, ...]:
     """
     found = (mapping(_parsed(each.parameters)).items() for each in configs if each.driver == names.DRIVER)
     return tuple(
-        int(str(value))
+        int(value)
         for key, value in itertools.chain.from_iterable(found)
-        if len(key) <= _SHOWN and key.casefold() == "logicalneuroncore" and value in (1, 2)
+        if isinstance(value, int | float) and value in (1, 2) and len(key) <= _SHOWN
+        if key.casefold() == "logicalneuroncore"
     )
 
 

@@ -329,6 +329,9 @@ def test_every_logical_neuron_core_counts() -> None:
     [
         {"logicalNeuronCore": 1},
         {"kind": "NeuronConfig", "LogicalNeuronCore": 1},
+        {"kind": "NeuronConfig", "logicalNeuronCore": 1.0},
+        {"kind": "NeuronConfig", "logicalNeuronCore": True},
+        {"kind": "NeuronConfig", "logicalNeuronCore": 1, "LogicalNeuronCore": [1]},
         {"apiVersion": "old/v1", "kind": "Other", "logicalNeuronCore": 1, "more": [None]},
     ],
 )
