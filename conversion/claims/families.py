@@ -27,9 +27,9 @@ SETTLED_BY: Final = (
 """The fix of the warnings about unknown types."""
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
-_FAMILY_WORD: Final = re.compile(r"(?P<category>inf|trn|inferentia|trainium)(?P<generation>[0-9]*)")
-_CATEGORIES: Final = {"inferentia": "inf", "trainium": "trn"}
-"""Product name -> category of the family names."""
+_FAMILY: Final = re.compile(r"(?P<category>inf|trn)(?P<generation>[0-9]+)")
+_PRODUCTS: Final = {"inf": "inferentia", "trn": "trainium"}
+"""Category of the family names -> name of the product."""
 _LONGEST_VALUE: Final = 63
 """Characters of a label's value (Kubernetes, "Labels and Selectors")."""
 _MOST_VALUES: Final = 64
@@ -72,21 +72,28 @@ def find_hint(
 def named_families(value: str, families: tuple[str, ...]) -> frozenset[str]:
     """The families that the words of a value name: `inferentia-inf2` names inf2, `trainium` all trn families."""
     found: frozenset[str] = frozenset()
-    for word in _WORD.findall(value[:_LONGEST_VALUE].lower()):
-        found = _narrowed(found, _of_word(word, families))
+    index = _by_word(families)
+    for named in map(index.get, _WORD.findall(value[:_LONGEST_VALUE].lower())):
+        if named:
+            found = _narrowed(found, named)
     return found
 
 
-@functools.lru_cache(maxsize=512)
-def _of_word(word: str, families: tuple[str, ...]) -> frozenset[str]:
-    if word in families:
-        return frozenset((word,))
-    match = _FAMILY_WORD.fullmatch(word)
-    if match is None:
-        return frozenset()
-    category = _CATEGORIES.get(match["category"], match["category"])
-    pattern = re.compile(rf"{category}{match['generation'] or '[0-9]+'}(?![0-9])")
-    return frozenset(family for family in families if pattern.match(family))
+@functools.lru_cache(maxsize=8)
+def _by_word(families: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """The families by the words that name them: category or product name, with or without a generation.
+
+    A family's own name names only this one. A look-up for each word: a pod can have a thousand.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for family in families:
+        match = _FAMILY.match(family)
+        if match is None:
+            continue
+        for category in (match["category"], _PRODUCTS[match["category"]]):
+            for word in (category, category + match["generation"]):
+                found[word] = found.get(word, frozenset()) | {family}
+    return found | {family: frozenset((family,)) for family in families}
 
 
 def _narrowed(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
