@@ -578,7 +578,7 @@ def _unread_resources(subject: DecisionSubject, parts: Iterable[Part]) -> Iterat
     """NEU220 for resources that a program merges into its pods, as Argo's `templateDefaults` and `podSpecPatch`."""
     if subject.entry is None or subject.entry.made is None:
         return
-    read = {where for part in parts for inner, where in part.place.fields if inner}
+    read = {path_text(where) for part in parts for inner, where in part.place.fields if inner}
     # Users choose how many there are: no place is compared with every other.
     ordered = sorted(read)
 

@@ -193,11 +193,10 @@ def _at(data: object, path: Path) -> object:
 def _field(data: Mapping[str, Any], path: Path, name: str, default: int | None) -> _Number:
     """A number of the mapping at `path`; `default`: if it is not set, None if it is then not known."""
     value = mapping(_at(data, path)).get(name)
-    place = path_text((*path, name))
     if value is None:
-        return f"{place} is not set" if default is None else default
+        return f"{path_text((*path, name))} is not set" if default is None else default
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return f"{place} is not a number"
+        return f"{path_text((*path, name))} is not a number"
     return max(0, int(value))
 
 

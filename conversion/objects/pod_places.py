@@ -40,14 +40,14 @@ class PodPlace:
     Attributes:
         path: in the object: of the pod template, or of what takes its place.
         template: the pod template. In kinds without pod templates, one that is made of the fields of the object.
-        fields: for a made template: field paths in it, and where the object has them. Empty: the template is at `path`.
+        fields: for a made template: field paths in it, and their paths in the object. Empty: the template is at `path`.
         metadata: for a made template: `labels` or `annotations`, some of them, and where the object has these. The
             first with a key counts.
     """
 
     path: Path
     template: dict[str, object]
-    fields: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[str, Path], ...] = ()
     metadata: tuple[tuple[str, Mapping[str, object], Path], ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class PodPlace:
             if not inner:
                 return outer
             inner = inner[: max(inner.rfind("."), inner.rfind("["), 0)]
-        return outer if path and not inner else (fields[inner] + path.removeprefix(inner)).removeprefix(".")
+        return outer if path and not inner else (path_text(fields[inner]) + path.removeprefix(inner)).removeprefix(".")
 
 
 def find_pods(data: object) -> Iterator[PodPlace]:
@@ -132,7 +132,7 @@ def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> I
 
 def resources_place(path: Path, container: str, resources: object) -> PodPlace:
     """A pod with one container, of which the object has the `resources` only. `path`: their path."""
-    fields = (("spec.containers[0].resources", path_text(path)),)
+    fields = (("spec.containers[0].resources", path),)
     return PodPlace(path, {"spec": {"containers": [{"name": container, "resources": resources}]}}, fields)
 
 
@@ -140,7 +140,7 @@ def _spec_place(path: Path, spec: dict[str, object], parent: Mapping[str, object
     if path and path[-1] == "spec" and parent is not None and len(path) > 1:
         metadata = parent.get("metadata")
         return PodPlace(path[:-1], {**({"metadata": metadata} if isinstance(metadata, dict) else {}), "spec": spec})
-    return PodPlace(path, {"spec": spec}, (("spec", path_text(path)),))
+    return PodPlace(path, {"spec": spec}, (("spec", path),))
 
 
 def _is_container(value: object) -> bool:
@@ -176,6 +176,8 @@ SPEC_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "schedulerName"
 _METADATA: Final = ("labels", "annotations")
 _MOST_KEYS: Final = 1024
 """Labels of one object that its pods get. Each pod of a Workflow gets a copy of them."""
+_MOST_SHARED: Final = 16
+"""Claims of a list that a pod of a Workflow gets, beside those to which it refers, if more are added to them."""
 
 _ARGO_MAIN: Final = "main"
 _KNATIVE_CONTAINER: Final = "user-container"
@@ -194,7 +196,7 @@ class _Maker:
         self._metadata: dict[str, dict[str, object]] = {}
         self._keys: list[tuple[str, Mapping[str, object], Path]] = []
         self._spec: dict[str, Any] = {}
-        self._fields: list[tuple[str, str]] = []
+        self._fields: list[tuple[str, Path]] = []
 
     def labelled(self, path: Path, metadata: object) -> None:
         """Add labels and annotations; those that are set already stay. `path`: of `metadata` in the object."""
@@ -205,7 +207,11 @@ class _Maker:
                 found = dict(itertools.islice(found.items(), _MOST_KEYS))
             if found:
                 known = self._metadata.setdefault(field, {})
-                known.update({key: value for key, value in found.items() if key not in known})
+                # A copy without a loop over its keys: an object can have as many pods.
+                added = dict(found)
+                for key in found.keys() & known.keys():
+                    del added[key]
+                known.update(added)
                 self._keys.append((field, found, (*path, field)))
 
     def scheduled(self, path: Path, owner: object) -> None:
@@ -215,14 +221,14 @@ class _Maker:
             value = found.get(field)
             if value and field not in self._spec:
                 self._spec[field] = value
-                self._fields.append((f"spec.{field}", path_text((*path, field))))
+                self._fields.append((f"spec.{field}", (*path, field)))
 
     def container(self, path: Path, value: object, default: str, section: str = "containers") -> None:
         """Add a container. `default`: its name if it has none."""
         if not isinstance(value, dict):
             return
         containers = self._spec.setdefault(section, [])
-        self._fields.append((f"spec.{section}[{len(containers)}]", path_text(path)))
+        self._fields.append((f"spec.{section}[{len(containers)}]", path))
         containers.append({**value, "name": value.get("name") or default})
 
     def containers(self, path: Path, value: object, default: str, section: str = "containers") -> None:
@@ -240,17 +246,28 @@ class _Maker:
         first = self._spec["containers"][0]
         resources = mapping(first.get("resources"))
         first["resources"] = {**resources, "limits": {**mapping(resources.get("limits")), resource: amount}}
-        self._fields.append((f"spec.containers[0].resources.limits[{resource}]", path_text(path)))
+        self._fields.append((f"spec.containers[0].resources.limits[{resource}]", path))
 
-    def declared_elsewhere(self) -> None:
-        """Declare the claims to which containers refer: the object adds them in a form that is not read here."""
-        declared = mappings(self._spec.get(CLAIMS))
-        known = {name: None for each in declared if isinstance(name := each.get("name"), str)}
+    def declared_elsewhere(self, known: dict[int, dict[str, object]]) -> None:
+        """Declare the claims to which containers refer: the object adds them in a form that is not read here.
+
+        Of a long list, which many pods can share, the pod gets only those.
+
+        Args:
+            known: of the pods of one object: the claims of their lists by name, by identity of the list.
+        """
+        declared = self._spec.get(CLAIMS)
+        entries = known.get(id(declared))
+        if entries is None:
+            named = ((each.get("name"), each) for each in mappings(declared))
+            entries = known[id(declared)] = {name: each for name, each in named if isinstance(name, str)}
         places = [values_at(self._spec, (each, "*", "resources", "claims", "*", "name")) for each in _SECTIONS]
         used = {name: None for _, name in itertools.chain(*places) if isinstance(name, str)}
-        added = [{"name": name} for name in used if name not in known]
-        if added:
-            self._spec[CLAIMS] = [*(self._spec.get(CLAIMS) or ()), *added]
+        if any(name not in entries for name in used):
+            kept = (
+                declared or () if len(entries) <= _MOST_SHARED else [entries[each] for each in used if each in entries]
+            )
+            self._spec[CLAIMS] = [*kept, *({"name": name} for name in used if name not in entries)]
 
     def made(self) -> Iterator[PodPlace]:
         """The pod; none without containers."""
@@ -263,6 +280,7 @@ def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
     """The pods of an Argo Workflow: one for each template with containers."""
     spec = next((mapping(found) for _, found in values_at(data, spec_at)), {})
     defaults = mapping(spec.get("templateDefaults"))
+    known: dict[int, dict[str, object]] = {}
     patched = any(CLAIMS in text(owner.get("podSpecPatch")) for owner in (defaults, spec))
     for path, template in values_at(spec, ("templates", "*")):
         if not isinstance(template, dict):
@@ -281,7 +299,7 @@ def pods_of_workflow(data: object, spec_at: Path) -> Iterator[PodPlace]:
         pod.containers((*at, "sidecars"), template.get("sidecars"), "sidecar")
         pod.containers((*at, "initContainers"), template.get("initContainers"), "init", "initContainers")
         if patched or CLAIMS in text(template.get("podSpecPatch")):
-            pod.declared_elsewhere()
+            pod.declared_elsewhere(known)
         yield from pod.made()
 
 
@@ -376,6 +394,6 @@ def pods_of_train_job(data: object) -> Iterator[PodPlace]:
                     pod.scheduled((*where, *inner), mapping(override).get("spec") if inner else override)
         pod.container(path, {"resources": resources}, _TRAINER)
         for place in pod.made():
-            found = dict(resources_place(path, _TRAINER, resources).fields)
+            found = resources_place(path, _TRAINER, resources).fields
             others = [each for each in place.fields if each[0] != "spec.containers[0]"]
-            yield PodPlace(path, place.template, (*others, *found.items()), place.metadata)
+            yield PodPlace(path, place.template, (*others, *found), place.metadata)

@@ -9,12 +9,12 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from conversion.objects.pod_numbers import WorkloadPods, pods_of_workload
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim
-from neuron.api.fields import mapping, mappings
+from neuron.api.fields import mapping, mappings, sequence
 from policies.judging.knowledge import DeviceKnowledge
 from policies.judging.selectors import DeviceSelectors
 from policies.judging.tally import MOST_REASONS, Concurrent, DeviceTally, Holding, PodHoldings, at_most, name_text
@@ -26,6 +26,12 @@ _UNCOUNTED: Final = ("NEU506", "NEU530")
 
 def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: DeviceSelectors | None = None) -> Holding:
     """What a pod can hold, by its containers and by its claims; `time` bounds the parsing of selectors."""
+    return _of_pod(pod, knowledge, time, None)
+
+
+def _of_pod(
+    pod: Mapping[str, object], knowledge: DeviceKnowledge, time: DeviceSelectors | None, shared: "_Shared | None"
+) -> Holding:
     tally = DeviceTally(knowledge, time)
     spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
     lnc = mapping(metadata.get("annotations")).get(names.ANNOTATION_LNC)
@@ -48,7 +54,7 @@ def of_pod(pod: Mapping[str, object], knowledge: DeviceKnowledge, time: DeviceSe
                     live, past = (0, 0), (max(live[0], past[0]), max(live[1], past[1]))
                 before.add(*past, init=init)
             now.add(*live, init=init)
-    return _with_claims(spec, now, before, tally)
+    return _with_claims(spec, now, before, tally, shared)
 
 
 def of_claim(
@@ -73,8 +79,48 @@ def read_record(pod: Mapping[str, object]) -> Mapping[str, object]:
         return {}
 
 
-def _with_claims(spec: Mapping[str, object], now: Concurrent, before: Concurrent, tally: DeviceTally) -> Holding:
-    """What a pod holds by its containers, as they are and as they were before conversion, and by its claims.
+class _OfClaims(NamedTuple):
+    """What a pod holds by its claims.
+
+    Attributes:
+        devices: of all.
+        cores: of shares, without those of the claim that conversion added.
+        named: ResourceClaims, and the devices of these.
+        tally: what their requests say.
+    """
+
+    devices: int
+    cores: int
+    named: tuple[int, int]
+    tally: DeviceTally
+
+
+_Shared: TypeAlias = dict[int, _OfClaims]
+"""By identity of a list of claims, which the pods of a Workflow can share. Counted for each pod, it takes a square."""
+
+
+def _with_claims(
+    spec: Mapping[str, object], now: Concurrent, before: Concurrent, tally: DeviceTally, shared: _Shared | None
+) -> Holding:
+    """What a pod holds by its containers, as they are and as they were before conversion, and by its claims."""
+    entries = spec.get("resourceClaims")
+    if shared is None:
+        found = _of_claims(entries, before, tally)
+    else:
+        if id(entries) not in shared:
+            shared[id(entries)] = _of_claims(entries, before, DeviceTally(tally.knowledge, tally.time))
+        found = shared[id(entries)]
+        tally.add(found.tally)
+    holding = tally.holding(
+        at_most(now.devices + found.devices),
+        at_most(now.cores + before.cores + found.cores),
+        converted=tally.knowledge.record is not None,
+    )
+    return dataclasses.replace(holding, named_claims=found.named[0], named_devices=found.named[1])
+
+
+def _of_claims(entries: object, before: Concurrent, tally: DeviceTally) -> _OfClaims:
+    """What a pod holds by its claims.
 
     A ResourceClaim that several entries name is allocated once. The record of a converted pod has the cores of the
     claim that conversion added.
@@ -82,7 +128,9 @@ def _with_claims(spec: Mapping[str, object], now: Concurrent, before: Concurrent
     knowledge = tally.knowledge
     held = cores = of_named = 0
     seen: set[str] = set()
-    for entry in mappings(spec.get("resourceClaims")):
+    for entry in sequence(entries):
+        if not isinstance(entry, dict):
+            continue
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         ours = knowledge.record is not None and entry.get("name") == knowledge.recorded_claim
         added = (0, 0)
@@ -97,18 +145,14 @@ def _with_claims(spec: Mapping[str, object], now: Concurrent, before: Concurrent
                 seen.add(claim)
                 added = tally.claim(knowledge.claims.get(claim), f"ResourceClaim {name_text(claim)}")
                 of_named = at_most(of_named + added[0])
-        else:
+        elif tally.may_doubt:
             tally.doubt(
                 f"the claim {name_text(str(entry.get('name', ''))[:60])} names no ResourceClaim and no template"
             )
-        held = at_most(held + added[0])
-        cores = cores if ours else at_most(cores + added[1])
-    holding = tally.holding(
-        at_most(now.devices + held),
-        at_most(now.cores + before.cores + cores),
-        converted=knowledge.record is not None,
-    )
-    return dataclasses.replace(holding, named_claims=len(seen), named_devices=of_named)
+        if added != (0, 0):
+            held = at_most(held + added[0])
+            cores = cores if ours else at_most(cores + added[1])
+    return _OfClaims(held, cores, (len(seen), of_named), tally)
 
 
 _CHANGES_PODS: Final = "Scale"
@@ -126,7 +170,8 @@ def of_workload(
         return _together((), (), "")
     pods = pods_of_workload(data, group, kind)
     if pods is not None:
-        return _together(pods, [of_pod(each.template, knowledge, time) for each in pods], "")
+        shared: _Shared | None = {} if len(pods) > 1 else None
+        return _together(pods, [_of_pod(each.template, knowledge, time, shared) for each in pods], "")
     counted = is_of_kubernetes(group) and kind != _CHANGES_PODS
     return _together((), (), "" if counted else f"how many pods a {name_text(kind)} makes is not known")
 

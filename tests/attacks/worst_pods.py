@@ -19,6 +19,7 @@ TYPES: Final = tuple(entry.name for entry in Catalogue())
 RESOURCES: Final = (names.RESOURCE_NEURON, names.RESOURCE_NEURONCORE)
 ROLES: Final = ("app", "sidecar", "init")
 MOST_CONTAINERS: Final = 40
+MOST_WORDS: Final = 90
 MOST_CALLS: Final = 600 * effort.ON_THE_LOOP
 """Of Python functions for one pod on the event loop (see `effort`): with what they call in C, five milliseconds."""
 _CHANGES: Final = 3
@@ -49,12 +50,14 @@ class Shape:
         containers: role, resource and amount of each.
         types: of the annotation.
         lnc: of the annotation; empty: none.
+        words: entries of the node selector whose values have words that look like families.
     """
 
     cluster: int
     containers: tuple[tuple[str, str, int], ...]
     types: tuple[str, ...]
     lnc: str = ""
+    words: int = 0
 
     def pod(self) -> dict[str, Any]:
         sections: dict[str, list[dict[str, Any]]] = {"containers": [], "initContainers": []}
@@ -67,7 +70,14 @@ class Shape:
             sections["containers"].append({"name": "main", "image": "i"})
         annotations = {names.ANNOTATION_INSTANCE_TYPE: ",".join(self.types), names.ANNOTATION_LNC: self.lnc}
         metadata = {"name": "p", "annotations": {key: value for key, value in annotations.items() if value}}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": sections}
+        spec = {**sections, "nodeSelector": {f"k{at}": _words(at) for at in range(self.words)}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _words(number: int) -> str:
+    """The value of a node selector, with as many words as fit."""
+    category = ("trn", "inf", "trainium", "inferentia")[number % 4]
+    return " ".join(f"{category}{number}{each}" for each in range(10))[:63]
 
 
 def start(draw: random.Random) -> Shape:
@@ -80,11 +90,11 @@ def start(draw: random.Random) -> Shape:
 def changed(shape: Shape, draw: random.Random) -> Shape:
     """A pod that differs a little."""
     containers, types = list(shape.containers), list(shape.types)
-    cluster, lnc = shape.cluster, shape.lnc
+    cluster, lnc, words = shape.cluster, shape.lnc, shape.words
     for _ in range(draw.randint(1, _CHANGES)):
         place = draw.randrange(len(containers))
         role, resource, amount = containers[place]
-        match draw.randrange(7):
+        match draw.randrange(8):
             case 0 if len(containers) < MOST_CONTAINERS:
                 containers.insert(place, (draw.choice(ROLES), draw.choice(RESOURCES), draw.randint(1, 16)))
             case 1 if len(containers) > 1:
@@ -96,9 +106,11 @@ def changed(shape: Shape, draw: random.Random) -> Shape:
             case 5:
                 name = draw.choice(TYPES)
                 types.remove(name) if name in types else types.append(name)
+            case 6:
+                words = draw.choice((0, draw.randint(0, MOST_WORDS)))
             case _:
                 cluster, lnc = draw.randrange(len(CLUSTERS)), draw.choice(("", "", "1", "2"))
-    return Shape(cluster, tuple(containers), tuple(types), lnc)
+    return Shape(cluster, tuple(containers), tuple(types), lnc, words)
 
 
 class Work:
@@ -113,17 +125,18 @@ class Work:
         The second time: the first fills caches of types, and depends on what ran before in this process.
         """
         review = request(shape.pod(), dryRun=True)
-        first_step(self._mutator(shape).review(review))
-        found = self._mutator(shape)
+        first_step(self.mutator_of(shape).review(review))
+        found = self.mutator_of(shape)
         return counted_calls(lambda: first_step(found.review(review)))
 
     def in_all(self, shape: Shape) -> int:
         """Calls of the whole decision."""
-        found = self._mutator(shape)
+        found = self.mutator_of(shape)
         review = request(shape.pod(), dryRun=True)
         return counted_calls(lambda: asyncio.run(found.review(review)))
 
-    def _mutator(self, shape: Shape) -> Mutator:
+    def mutator_of(self, shape: Shape) -> Mutator:
+        """A mutator of the shape's cluster that remembers nothing."""
         own = making._remembered, making._choices, making._requests, planning.remembered_plan
         for cache in (*own, candidates._remembered, layout.fits):
             cache.cache_clear()
@@ -158,7 +171,7 @@ def from_bytes(data: bytes) -> Shape:
         for at in range(0, min(len(rest) - 1, 2 * MOST_CONTAINERS), 2)
     )
     types = tuple(name for number, name in enumerate(TYPES) if bits >> number & 1)
-    return Shape(head[0] % len(CLUSTERS), containers, types, ("", "1", "2")[head[1] % 3])
+    return Shape(head[0] % len(CLUSTERS), containers, types, ("", "1", "2")[head[1] % 3], head[1] // 3 % MOST_WORDS)
 
 
 def climb(draw: random.Random, cost: Callable[[Shape], int], tries: int) -> tuple[int, Shape]:

@@ -47,7 +47,7 @@ from webhook.reviews.policy_requests import Asking, MatchingPolicies, look_up_se
 from webhook.reviews.reviewer import Review, Reviewer, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.worker_threads import LARGE_OBJECT, LaneError, LaneTimeoutError, seconds_left
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,9 @@ _LONGEST_KEY: Final = 63
 _MOST_FINDINGS: Final = 64
 _LONGEST_AUDITS: Final = 64 * 1024
 """Characters of all audit annotations of one review."""
+_OF_AN_OBJECT: Final = 40
+"""Bytes of an ordinary JSON object, at least. A pod template of an object takes 120 calls of functions to count, so one
+with a hundred of them, in 3 KiB, is for the lane."""
 _FREE: Final = (("quotas",), ("quotasKnown",))
 """Fields of `neuron` that do not depend on the claims and templates that a pod names."""
 
@@ -188,7 +191,7 @@ class PolicedValidator:
             msgspec.DecodeError: the objects cannot be decoded.
         """
         subject = await subject_for(candidates, request, self._view, self._knower.base)
-        size = size_of(request)
+        size = _weight(request)
         try:
             read = functools.partial(_read, subject, request)
             known, named = await self._execution.read(request.namespace, size, read)
@@ -266,6 +269,14 @@ class PolicedValidator:
 
 async def _answered(decision: Decision) -> Decision:
     return decision
+
+
+def _weight(request: AdmissionRequest) -> int:
+    """Bytes of a request; a small workload with many JSON objects, which can be pod templates, counts as larger."""
+    size = size_of(request)
+    if size > LARGE_OBJECT or request.kind.kind == "Pod":
+        return size
+    return max(size, _OF_AN_OBJECT * bytes(request.object).count(b"{"))
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:

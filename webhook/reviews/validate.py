@@ -291,16 +291,22 @@ class Validator:
         small = small and len(workload.pods) <= _FEW_TEMPLATES
         names_some = self._finds is not None and bool(self._finds(raw))
         found: list[PodFacts] = []
+        looked: dict[int, Mapping[str, KnownClaim]] = {}  # By identity: pods can share thousands of claims.
         for each, declared in workload.pods:
             if each.pod is None:
                 found.append(each)
                 continue
-            await self._judge_templates(declared, request.namespace)
+            known = looked.get(id(declared))
+            if known is None:
+                await self._judge_templates(declared, request.namespace)
             steering = NO_STEERING
             binds = self._bounds is not None and bool(declared)
             if self._steer is not None and (binds or each.pod.concerns_us or names_some):
                 steering = self._steer(each.place.template, request.namespace, workload.data)
-            known = await self._claims(declared, request.namespace, _specs(steering))
+            if made := _specs(steering):
+                known = await self._claims(declared, request.namespace, made)
+            elif known is None:
+                known = looked[id(declared)] = await self._claims(declared, request.namespace)
             found.append(dataclasses.replace(each, known=known, steering=steering))
         context = self._context
         inputs = DecisionInputs(

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from checks.claims.configs import ratcheted
@@ -40,7 +40,7 @@ class ReviewedWorkload:
     """A decoded workload.
 
     Attributes:
-        pods: the first `MOST_TEMPLATES` of its pods, with the names of their claims, as `readable_names`.
+        pods: the first `MOST_TEMPLATES` of its pods, with the names of their first `MOST_CLAIMS` claims.
         left_out: number of further pods.
         shared: kind and name of the first `MOST_CLAIMS` claims that it shares among pods.
         form_before: before an update, the findings about its own fields.
@@ -66,7 +66,7 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     found = pods_of(data, kind.group, kind.kind)
     # Some kinds make their pods: those that are left out are made one by one, to be counted.
     facts = [read_pod(place, kind.kind) for place in itertools.islice(found, MOST_TEMPLATES)]
-    read = tuple((each, () if each.pod is None else readable_names(each.pod)) for each in facts)
+    read = tuple(zip(facts, _claims_of(facts), strict=True))
     left_out = sum(1 for _ in found)
     shared = tuple(itertools.islice(shared_claims(data, kind.group, kind.kind), MOST_CLAIMS))
     check = KINDS[kind.group, kind.kind].check
@@ -74,6 +74,18 @@ def read_workload(request: AdmissionRequest, raw: bytes) -> ReviewedWorkload:
     if check is not None and request.operation == "UPDATE":
         before = tuple(Findings(check(nesting.decode(request.oldObject))))
     return ReviewedWorkload(kind.group, kind.kind, data, read, left_out, shared, before)
+
+
+def _claims_of(pods: Iterable[PodFacts]) -> Iterator[ClaimNames]:
+    """The claims of each pod. Pods of one list have one value; of all together, the first `MOST_CLAIMS` claims."""
+    known: dict[ClaimNames, ClaimNames] = {}
+    room = MOST_CLAIMS
+    for each in pods:
+        declared = () if each.pod is None else readable_names(each.pod)
+        if declared not in known:
+            known[declared] = declared[:room]
+            room -= len(known[declared])
+        yield known[declared]
 
 
 def check_workload(

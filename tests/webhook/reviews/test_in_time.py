@@ -200,6 +200,22 @@ def test_a_small_object_on_which_a_policy_is_slow_starts_again_in_the_lane() -> 
     assert lane.threads == ["default"]
 
 
+@pytest.mark.parametrize(("templates", "in_lane"), [(3, False), (190, True)])
+def test_a_small_workload_of_many_templates_is_judged_in_the_lane(templates: int, in_lane: bool) -> None:
+    """8 KiB: 26,000 calls of functions on the event loop, to count the devices of 190 pods without any."""
+    text = policy("validations: [{expression: neuron.devices < 4}]")
+    found = written(
+        text.replace('apiGroups: [""]', 'apiGroups: ["*"]').replace("[pods]", '["*"]').replace("[v1]", '["*"]')
+    )
+    jobs = [{"template": {"spec": {"template": {}}}} for _ in range(templates)]
+    data = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": jobs}}
+    kind = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
+    resource = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "resource": "jobsets"}
+    lane = Watching()
+    judged(found, sent(data, kind=kind, resource=resource), lane=lane, clock=lambda: 0.0)
+    assert bool(lane.threads) is in_lane
+
+
 def test_a_neighbour_is_answered_while_a_large_object_is_judged() -> None:
     quadratic = 'object.spec.containers.all(c, object.spec.containers.all(d, d.name != "x"))'
     found = written(policy(f"validations: [{{expression: '{quadratic}'}}]\nfailurePolicy: Ignore"))
