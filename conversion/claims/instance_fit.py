@@ -56,7 +56,7 @@ class Serving:
         arrangement: not compared: it depends on the layout and the sets. A plan makes servings with others.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
-        pool: asks for cores that use one request together; empty if none do.
+        pools: sets of asks for cores that use one request together.
     """
 
     entry: InstanceType
@@ -65,7 +65,7 @@ class Serving:
     arrangement: Arrangement = dataclasses.field(compare=False)
     sets_lnc: bool
     devices: tuple[int, ...]
-    pool: tuple[int, ...] = ()
+    pools: tuple[tuple[int, ...], ...] = ()
 
     def cores(self, index: int, lnc: int | None) -> int:
         """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
@@ -75,9 +75,9 @@ class Serving:
     def unused(self, asks: Sequence[Ask], config: DeviceConfig) -> dict[tuple[int, ...], int]:
         """Cores that containers get and did not request, by the asks that use them together."""
         uses = self.layout.uses
-        shared = [index for index, use in enumerate(uses) if self.pool and use == uses[self.pool[0]]]
-        alone = [(index,) for index, ask in enumerate(asks) if ask.in_cores and ask.amount and index not in shared]
-        together = [*alone, self.pool] if self.pool else alone
+        pooled = [uses[pool[0]] for pool in self.pools]
+        alone = [(i,) for i, ask in enumerate(asks) if ask.in_cores and ask.amount and uses[i] not in pooled]
+        together = [*alone, *self.pools]
         return {
             each: self.cores(each[0], asks[each[0]].lnc or config.lnc) - sum(asks[index].amount for index in each)
             for each in together
@@ -155,9 +155,8 @@ def _serve_whole(
     sets_lnc: bool,
 ) -> Serving | TypeRefusal:
     """Serve the pod with whole devices."""
-    # Containers of different LNC cannot use one device at a time.
-    pool = _pool(entry, asks, config) if pools and not config.lncs else ()
-    if pool:
+    together = _pools(entry, asks, config) if pools else ()
+    for pool in together:
         asks = _together(asks, pool)
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
@@ -176,7 +175,7 @@ def _serve_whole(
         layout = structs.replace(layout, lncs=_lncs(layout, asks, config))
         if (conflict := _unset(layout, asks, config)) is not None:
             return TypeRefusal((conflict,))
-    if pool:
+    for pool in together:
         layout, devices = _used_together(layout, devices, pool)
     if (refusal := _too_many(entry, layout.total, asks, config.lnc)) is not None:
         return refusal
@@ -186,7 +185,7 @@ def _serve_whole(
     if connected_sets is None:
         return TypeRefusal((_unconnectable(entry, layout, asks),))
     arrangement = arrange(entry, layout, connected_sets)
-    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices), pool)
+    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices), together)
 
 
 def _lncs(layout: Layout, asks: Sequence[Ask], config: DeviceConfig) -> dict[int, int | None]:
@@ -220,14 +219,32 @@ def _unset(layout: Layout, asks: Sequence[Ask], config: DeviceConfig) -> Finding
     return None
 
 
-def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tuple[int, ...]:
+def _pools(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tuple[tuple[int, ...], ...]:
+    """The sets of asks that use one request together. Containers of different LNC cannot use a device at one time."""
+    if not config.lncs:
+        pool = _pool(entry, asks, config.lnc)
+        return (pool,) if pool else ()
+    found = []
+    for lnc in dict.fromkeys([ask.lnc or config.lnc for ask in asks]):
+        # For a pool, an init container of another LNC is as one that asks for whole devices.
+        alike = [
+            ask
+            if (ask.lnc or config.lnc) == lnc
+            else structs.replace(ask, resource=names.RESOURCE_NEURON, amount=ask.amount * (ask.role is Role.INIT))
+            for ask in asks
+        ]
+        found.append(_pool(entry, alike, lnc))
+    return tuple(filter(None, found))
+
+
+def _pool(entry: InstanceType, asks: Sequence[Ask], lnc: int | None) -> tuple[int, ...]:
     """The asks for cores that use one request together, because that takes fewer devices; empty if none do.
 
     The Neuron runtime of each container reserves the next free cores for itself, as many as NEURON_RT_NUM_CORES says.
     A container that fills its devices has them alone. So has a sidecar, if an init container, which uses what starts
     later, does not find its cores free beside it. The containers of `spec.containers` come first.
     """
-    per_device = entry.cores(config.lnc)
+    per_device = entry.cores(lnc)
     if per_device is None:
         return ()
 
@@ -254,7 +271,7 @@ def _together(asks: Sequence[Ask], pool: Sequence[int]) -> list[Ask]:
     return [
         ask
         if index not in pool
-        else Ask(ask.container, ask.role, ask.path, ask.resource, total if index == first else 0)
+        else Ask(ask.container, ask.role, ask.path, ask.resource, total if index == first else 0, lnc=ask.lnc)
         for index, ask in enumerate(asks)
     ]
 

@@ -321,9 +321,9 @@ def _same_requests(
         servings = [
             again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
         ]
-    if any(serving.pool for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+    if any(serving.pools for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
         alone = [
-            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pool else serving
+            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pools else serving
             for serving in servings
         ]
         if all(isinstance(each, Serving) for each in alone):

@@ -108,7 +108,7 @@ class Numbered:
                 uses = tuple(() if place is None else each.layout.uses[place] for place in self.places)
                 layout = layouts[id(each.layout)] = structs.replace(each.layout, uses=uses)
             sets, arrangement = each.connected_sets, each.arrangement
-            found.append(Serving(given.entry, layout, sets, arrangement, given.sets_lnc, given.devices, given.pool))
+            found.append(Serving(given.entry, layout, sets, arrangement, given.sets_lnc, given.devices, given.pools))
         return found
 
 
