@@ -202,12 +202,12 @@ def with_init(pod: Any, *containers: Any) -> Any:
     return pod | {"spec": pod["spec"] | {"initContainers": list(containers)}}
 
 
-def policy(lnc: int, *, locked: bool) -> PolicySet:
+def policy(**spec: Any) -> PolicySet:
     document = {
         "apiVersion": "policy.neuron.aws.com/v1alpha1",
         "kind": "ConversionPolicy",
         "metadata": {"name": "sizes"},
-        "spec": {"order": 1, "mode": "convert", "logicalNeuronCore": lnc, "locked": locked},
+        "spec": {"order": 1, "mode": "convert", **spec},
     }
     return load({"policies.yaml": json.dumps(document).encode()})
 
@@ -240,7 +240,7 @@ def test_each_container_has_its_own(pod: Any, set_by: dict[str, Any], expected: 
     pod = pod | {"metadata": {"annotations": {ANNOTATION: set_by["annotation"]}} if "annotation" in set_by else {}}
     cluster = namespace(logical_neuron_core=set_by["namespace"]) if "namespace" in set_by else None
     lnc, locked = set_by.get("default") or set_by.get("locked"), "locked" in set_by
-    policies = policy(lnc, locked=locked) if lnc else PolicySet()
+    policies = policy(logicalNeuronCore=lnc, locked=locked) if lnc else PolicySet()
     decision = convert(pod, cluster, policies=policies)
     assert by_container(decision, pod) == expected
     replaced = [each.code for each in decision.warnings if each.code == "NEU226"]
@@ -304,6 +304,16 @@ def test_a_value_that_is_not_known_beside_different_ones_is_reported() -> None:
         )
     )
     assert codes(decision.warnings) == ["NEU225"]
+
+
+@pytest.mark.parametrize(("of_init", "mapped"), [(2, True), (1, False)], ids=["equal", "different"])
+def test_a_template_of_an_operator_serves_no_pod_with_different_values(of_init: int, mapped: bool) -> None:
+    policies = policy(templates=[{"demand": {"devices": 16}, "name": "whole"}])
+    pod = with_init(typed_pod(devices_container("main", 16, 2)), devices_container("init", 16, of_init))
+    decision = convert(pod, policies=policies)
+    # The operator has not made it.
+    assert any("whole" in str(each) for each in decision.errors) is mapped
+    assert (decision.outcome.value == "converted") is not mapped
 
 
 def test_claims_are_remembered_with_the_value_of_each_container() -> None:
