@@ -270,7 +270,7 @@ def test_a_container_that_needs_a_setting_beside_a_variable_is_denied() -> None:
 
 
 def test_a_type_without_a_choice_serves_no_container_of_another_one() -> None:
-    pod = typed_pod(cores_container("a", 2, 1), cores_container("b", 2, 2), kind="trn1.32xlarge")
+    pod = typed_pod(*[cores_container(*each) for each in (("a", 2, 1), ("b", 2, 2), ("c", 2, 2))], kind="trn1.32xlarge")
     (error,) = convert(pod).errors
     assert (error.code, error.path, error.value) == ("NEU111", "spec.containers[1].env", "2")
 
@@ -294,16 +294,13 @@ def test_a_node_default_is_for_containers_without_a_variable() -> None:
     assert by_container(convert(pod, cluster), pod)["c"] == (1, {1})
 
 
-def test_a_value_that_is_not_known_beside_different_ones_is_reported() -> None:
-    decision = convert(
-        typed_pod(
-            *[
-                devices_container(*each)
-                for each in (("a", 1, 1), ("b", 1, 2), ("c", 1, {"name": LNC, "valueFrom": TAKEN}))
-            ]
-        )
-    )
+@pytest.mark.parametrize("node", [None, 1], ids=["type", "node"])
+def test_a_value_that_is_not_known_beside_different_ones_is_reported(node: int | None) -> None:
+    unknown = {"name": LNC, "valueFrom": TAKEN}
+    pod = typed_pod(*[devices_container(*each) for each in (("a", 1, 1), ("b", 1, 2), ("c", 1, unknown))])
+    decision = convert(pod, FakeCluster(seen={"trn2.48xlarge": Observation(devices=16, default_lnc=node)}))
     assert codes(decision.warnings) == ["NEU225"]
+    assert by_container(decision, pod)["c"] == (1, {None})
 
 
 @pytest.mark.parametrize(("of_init", "mapped"), [(2, True), (1, False)], ids=["equal", "different"])
