@@ -13,7 +13,7 @@ from checks.claims.device_index import DeviceIndex
 from neuron import names
 from neuron.api import allocation
 from neuron.api.claim_reader import value_text
-from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, Config, DeviceRequest
 from neuron.api.configs import (
     ConfigEntry,
     ConfigsInForce,
@@ -56,6 +56,16 @@ def decode(configs: Iterable[Config], source: ConfigSource) -> tuple[list[Placed
         if decoded.config is not None:
             placed.append(Placed(config, ConfigEntry(source, config.requests, decoded.config)))
     return placed, findings
+
+
+def entries_by_class(claim: ClaimSpec, classes: Mapping[str, ClassSpec]) -> dict[str, list[ConfigEntry]]:
+    """By DeviceClass, the readable configs that apply to its requests: those of the class, and of the claim."""
+    own = [each.entry for each in decode(claim.configs, ConfigSource.FROM_CLAIM)[0]]
+    found = {}
+    for name in {each.device_class for request in claim.requests for each in request.alternatives}:
+        configs = classes[name].configs if name in classes else ()
+        found[name] = [*(each.entry for each in decode(configs, ConfigSource.FROM_CLASS)[0]), *own]
+    return found
 
 
 def decode_parameters(parameters: object) -> Decoded:
