@@ -26,8 +26,7 @@ from conversion.claims.templates import KIND
 from conversion.facts import NamespaceFacts
 from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
-from conversion.findings.check_pods import check_pod
-from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
+from conversion.findings.check_pods import check_pod, misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
 from conversion.findings.obstacles import READERS, resized, unread
 from conversion.findings.pod_claims import Claiming, KnownClaim
