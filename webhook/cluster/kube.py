@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from cluster.collections import Watches
 from cluster.reflector import Reflector
 from cluster.store import Store
-from conversion.ports import TemplateStore
 from neuron.known_faults import oldest
 from runtime.api_server import ApiServer, ApiServerError, ClusterUnavailableError, kubernetes_version
 from runtime.api_transport import Connection, load_configuration
@@ -23,6 +22,7 @@ from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Counters, Timing
 from webhook.cluster.events import EventCounters, EventRecorder
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
+from webhook.reviews.reviewer import TemplateStore
 from webhook.reviews.worker_threads import seconds_left
 
 # No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for

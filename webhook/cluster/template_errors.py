@@ -5,7 +5,6 @@ from typing import Any, Final
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import Template, version_of
 from conversion.findings import named_templates
-from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron import names
 from neuron.findings import Finding
 from runtime.api_server import (
@@ -18,6 +17,7 @@ from runtime.api_server import (
     StatusError,
     rule_text,
 )
+from webhook.reviews.reviewer import OtherTemplateError, TemplateUnavailableError
 
 _PATH: Final = "spec.resourceClaims"
 """The field of the pod that needs the template."""

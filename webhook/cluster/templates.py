@@ -20,7 +20,6 @@ from cluster.kinds.claim_templates import TemplateFacts
 from cluster.reflector import Key, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from conversion.claims.templates import API_VERSION, KIND, Template, digest, version_of
-from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron import names
 from neuron.api.claim_reader import read_claim
 from runtime.api_server import (
@@ -38,6 +37,7 @@ from runtime.api_server import (
 )
 from runtime.retries import Backoff
 from webhook.cluster import template_errors
+from webhook.reviews.reviewer import FoundTemplate, TemplateUnavailableError
 
 # Measures how late the event loop runs. After a time-out, the answer may have come and waited in this process: the
 # time-out is then no fault of the server.

@@ -14,10 +14,9 @@ from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
-from conversion.ports import Refusals, TemplateStore
 from neuron.hardware.instances import Catalogue
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.reviews.reviewer import Refusals, Reviewer, TemplateStore, before_waiting
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 

@@ -10,7 +10,7 @@ import msgspec
 
 from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
+from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.templates import KIND, Template
 from conversion.claims.work import TooMuchWorkError
 from conversion.decide import (
@@ -30,7 +30,6 @@ from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, size_of, unchanged
 from conversion.patches.named_templates import with_other
-from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
@@ -40,7 +39,7 @@ from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
 from webhook.reviews.queue_notices import QueueNotices
-from webhook.reviews.reviewer import before_waiting
+from webhook.reviews.reviewer import OtherTemplateError, Steer, TemplateStore, TemplateUnavailableError, before_waiting
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 

@@ -72,7 +72,7 @@ class _Namespace:
 
 
 class PolicySteer:
-    """Finds the steering of pods by one set of policies (`conversion.asks.steering.Steer`).
+    """Finds the steering of pods by one set of policies (`webhook.reviews.reviewer.Steer`).
 
     May be called on the event loop and in the lane's thread: it only reads values that other code replaces as a whole.
     On the event loop its time limit is short; a longer evaluation must be repeated in the lane (`TakesLongError`).

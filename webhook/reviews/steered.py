@@ -17,7 +17,6 @@ from conversion.asks.conversion_context import ConversionOptions
 from conversion.findings.verification import Sources
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
-from conversion.ports import TemplateStore
 from policies.applying import steering
 from policies.applying.requests import ReviewAccess, decoded, review_nothing, size_of
 from policies.applying.steering import SteeringRefusedError, finder
@@ -34,7 +33,7 @@ from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import Answers, Asking, MatchingPolicies, subject_for, unreadable
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.queue_notices import QueueNotices
-from webhook.reviews.reviewer import before_waiting
+from webhook.reviews.reviewer import TemplateStore, before_waiting
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import Inline, Lane
 

@@ -7,13 +7,13 @@ from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions, conversion_context
 from conversion.claims.mapped_templates import Need
 from conversion.findings.named_templates import differs, judged, missing, unchecked
-from conversion.ports import FoundTemplate, TemplateStore
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
 from neuron.hardware.instances import Catalogue
 from policies.judging.selectors import claim_context
 from runtime.remembered import Remembered
 from webhook.reviews import effort
+from webhook.reviews.reviewer import FoundTemplate, TemplateStore
 from webhook.reviews.slices import working_time
 from webhook.reviews.worker_threads import Inline, Lane
 

@@ -14,7 +14,7 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_on
 from checks.words import misspelt_keys_in
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
+from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
 from conversion.findings.named_templates import KnownTemplates
@@ -35,7 +35,7 @@ from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
 from webhook.reviews.claim_reading import KINDS as CLAIM_KINDS
 from webhook.reviews.claim_reading import decode, read_specs, shape_of
-from webhook.reviews.reviewer import before_waiting
+from webhook.reviews.reviewer import SteerTemplate, before_waiting
 from webhook.reviews.slices import working_time
 from webhook.reviews.warning_lines import fitting
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from checks.claims.configs import ratcheted
-from conversion.asks.steering import SteerTemplate
 from conversion.claims.templates import Template
 from conversion.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
 from conversion.findings.named_templates import other
@@ -22,9 +21,15 @@ from conversion.objects import nesting
 from conversion.objects.kinds import KINDS, pods_of, shared_claims
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
-from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.findings import Finding, Findings, Severity, warning
-from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.reviews.reviewer import (
+    OtherTemplateError,
+    Reviewer,
+    SteerTemplate,
+    TemplateStore,
+    TemplateUnavailableError,
+    before_waiting,
+)
 from webhook.reviews.worker_threads import LARGE_OBJECT
 
 MOST_TEMPLATES: Final = 64

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from certs import files, material
 from cluster.store import Store
-from conversion.ports import Refusals, TemplateStore
 from runtime import console, listening, tracing
 from runtime.api_server import TimedApiServer
 from runtime.logs import resolve
@@ -34,6 +33,7 @@ from webhook.edge.logs import RefusalLog
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews import chain
+from webhook.reviews.reviewer import Refusals, TemplateStore
 from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.certificates import Certificates, keeping, own_namespace, report, running
 from webhook.server.memory import give_back_large_blocks, upkeep

@@ -8,8 +8,8 @@ from typing import Final
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.store import Store
 from conversion.claims.templates import Template
-from conversion.ports import FoundTemplate
 from neuron.api.claim_reader import read_claim
+from webhook.reviews.reviewer import FoundTemplate
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all templates together."""

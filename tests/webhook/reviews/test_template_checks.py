@@ -13,7 +13,6 @@ from conversion.facts import NamespaceFacts
 from conversion.findings.verification import Sources, verify
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
-from conversion.ports import TemplateUnavailableError
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
@@ -25,6 +24,7 @@ from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.reviewer import TemplateUnavailableError
 from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
