@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 from msgspec import structs
 
-from checks.claims.configs import decode_parameters
 from checks.claims.judging import ClaimContext
 from checks.words import SETTINGS, misspelt_keys
 from checks.workloads import check_member, check_missing
@@ -39,7 +38,6 @@ from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
 from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
 from neuron import names
-from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
 from neuron.api.workloads import GroupClaim, group_of
 from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
@@ -449,7 +447,8 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     claiming = own_claims(each.known, conversion.options.device_class)
     decision = decide_pod(pod, inputs.facts, conversion, claiming, steering)
     if inputs.past_shadow and decision.outcome is Outcome.SHADOWED:
-        decision = decide_pod(*_forced(pod, inputs.facts), conversion, claiming, _unlocked(steering))
+        unlocked = structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
+        decision = decide_pod(*_forced(pod, inputs.facts), conversion, claiming, unlocked)
     decision = with_needs(decision, (inputs.templates.find(need, inputs.claims) for need in decision.needs))
     faults = tuple(each.faults) if pod.concerns_us else ()
     decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults)) if faults else decision
@@ -487,19 +486,10 @@ def _forced(pod: pods.Pod, facts: NamespaceFacts) -> tuple[pods.Pod, NamespaceFa
     return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations)), facts
 
 
-def _unlocked(steering: Steering) -> Steering:
-    """The steering without shadow mode."""
-    return structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
-
-
 def _ultraserver_modes(known: Mapping[str, KnownClaim], settings: ModeSettings | None) -> frozenset[int]:
     """UltraServer modes that a pod gets by its claims, or by `settings`; None: it is not converted."""
-    found = set()
-    for claim in known.values():
-        for config in claim.judgement.spec.configs if claim.judgement is not None else ():
-            decoded = decode_parameters(config.parameters).config if config.driver == names.DRIVER else None
-            if isinstance(decoded, UltraServerConfig):
-                found.add(decoded.ultraserver_mode)
+    specs = [claim.judgement.spec for claim in known.values() if claim.judgement is not None]
+    found = {mode for spec in specs for mode in spec.ultraserver_modes}
     if settings is not None and settings.device_config.ultraserver_mode is not None:
         found.add(settings.device_config.ultraserver_mode)
     return frozenset(found)

@@ -19,7 +19,7 @@ from checks.claims.scheduling import check_attributes, check_scheduling
 from checks.claims.selectors import ExpressionMemory, Judged
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text
-from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
+from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector, entries_of
 from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.findings import Finding, Findings, Severity, Suggestions, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue
@@ -325,8 +325,7 @@ class _Matcher:
         if entries is None:
             device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
-            placed, _ = check_configs.decode(configs, ConfigSource.FROM_CLASS)
-            entries = self._entries[name] = [each.entry for each in placed]
+            entries = self._entries[name] = entries_of(configs, ConfigSource.FROM_CLASS)
         return entries
 
     def _is_misspelt(self, name: str) -> bool:

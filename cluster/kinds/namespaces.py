@@ -43,15 +43,12 @@ class NamespaceRecord:
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def _whole_weight(record: NamespaceRecord) -> int:
-    return len(record.whole or b"")
-
-
-def _without_whole(record: NamespaceRecord) -> NamespaceRecord:
-    return dataclasses.replace(record, whole=None)
-
-
-BOUNDS: Final = Bounds(KEPT.namespaces, KEPT.namespaces, _whole_weight, _without_whole)
+BOUNDS: Final[Bounds[NamespaceRecord]] = Bounds(
+    KEPT.namespaces,
+    KEPT.namespaces,
+    weigh=lambda record: len(record.whole or b""),
+    shorten=lambda record: dataclasses.replace(record, whole=None),
+)
 
 
 def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:

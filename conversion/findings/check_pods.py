@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from checks.claims.configs import decode_parameters
 from checks.claims.counts import check_together
 from checks.claims.judging import ClaimContext
 from checks.words import meant
@@ -21,7 +20,7 @@ from conversion.findings.pod_claims import UNKNOWN, KnownClaim
 from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names
-from neuron.api.claim_specs import Leaf
+from neuron.api.claim_specs import ClaimSpec, Leaf
 from neuron.api.configs import NeuronConfig
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Findings, Suggestions, quoted, short, warning
@@ -108,25 +107,20 @@ def _check_own_devices(
     pod: pods.Pod, references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim]
 ) -> Iterator[Finding]:
     """NEU901, NEU234 and NEU235 about a pod with its own claims; conversion says them about those that it makes."""
-    ours: dict[str, list[str]] = {}
+    ours: dict[str, dict[str, ClaimSpec]] = {}
     for each in references:
         judgement = known.get(each.claim, UNKNOWN).judgement
-        if judgement is not None and judgement.leaves and each.claim not in ours.setdefault(each.owner, []):
-            ours[each.owner].append(each.claim)
+        if judgement is not None and judgement.leaves:
+            ours.setdefault(each.owner, {})[each.claim] = judgement.spec
     for _, container, path in pod.sections():
-        for number, claim in enumerate(ours.get(path, ())):
-            if number == 0:
-                yield from obstacles.pinned(container, path)
-            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim]))
+        if path in ours:
+            yield from obstacles.pinned(container, path)
+        for claim, spec in ours.get(path, {}).items():
+            settings = [each.setting for each in spec.configs]
+            cores = {each.logical_neuron_core for each in settings if isinstance(each, NeuronConfig)}
+            yield from obstacles.against_config(container, path, claim, cores)
     if ours:
         yield from obstacles.host_devices(pod)
-
-
-def _logical_cores(claim: KnownClaim) -> set[int]:
-    """The values of `logicalNeuronCore` that a claim sets."""
-    configs = claim.judgement.spec.configs if claim.judgement is not None else ()
-    decoded = (decode_parameters(each.parameters).config for each in configs if each.driver == names.DRIVER)
-    return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
 
 
 def _name_of(entry: Mapping[str, object]) -> str:

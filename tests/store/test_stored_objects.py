@@ -297,7 +297,7 @@ async def test_splitting_a_deeply_nested_page_does_not_block_the_event_loop(api:
 
 
 def test_an_unreadable_template_is_not_a_generated_template() -> None:
-    assert TemplateFacts("", False, frozenset(), None, None) == UNREADABLE_TEMPLATE
+    assert TemplateFacts("", False, None) == UNREADABLE_TEMPLATE
     assert not re.fullmatch("[0-9a-f]+", UNREADABLE_TEMPLATE.digest)
 
 

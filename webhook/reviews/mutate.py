@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Mode, Steering
-from conversion.claims.templates import KIND, Template
+from conversion.claims.templates import API_VERSION, KIND, Template
 from conversion.claims.work import TooMuchWorkError
 from conversion.decide import (
     EnrichableClaim,
@@ -30,6 +29,7 @@ from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, size_of, unchanged
 from conversion.patches.named_templates import with_other
+from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
@@ -198,9 +198,10 @@ class Mutator:
                 templates = leader_worker_sets.pod_templates(data)
                 steerings = [steer.of_template(template, namespace, data) for template in templates]
             # Templates of ClaimTemplate policies, which the first pod makes.
-            made = {each.name: ultraserver_mode(each.spec) for found in steerings for each in found.named}
-            known = {name: mode for name, mode in made.items() if name in unknown and mode is not None} | modes_of
-            return leader_worker_sets.place(workload, known, facts, mode, steerings)
+            made = {each.name: each.spec for found in steerings for each in found.named if each.name in unknown}
+            specs = {name: read_claim(KIND, API_VERSION, spec)[0] for name, spec in made.items()}
+            known = {name: each.ultraserver_modes[0] for name, each in specs.items() if each.ultraserver_modes}
+            return leader_worker_sets.place(workload, known | modes_of, facts, mode, steerings)
 
         return work
 

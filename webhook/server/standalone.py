@@ -28,7 +28,7 @@ class _MadeTemplate:
     def of(cls, template: Template) -> "_MadeTemplate":
         size = _SIZE_OF_JSON * len(json.dumps(template.spec))
         spec = read_claim("ResourceClaimTemplate", _API_VERSION, template.spec)[0]
-        return cls(template, TemplateFacts(template.digest, True, frozenset(), None, spec), size)
+        return cls(template, TemplateFacts(template.digest, True, spec), size)
 
 
 class MemoryTemplates:
