@@ -178,7 +178,9 @@ def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int, *, t
         slots = {
             identity: [
                 _slots(each)
-                for each in _shared(arrangements, identity, most, tied=tied) or _alone(arrangements, identity)
+                # Where types share nothing, the shapes are those of a claim for each type alone.
+                for each in _shared(arrangements, identity, most, tied=tied)
+                or [_shapes(each, identity) for each in arrangements]
             ]
             for identity in order
         }
@@ -197,11 +199,6 @@ def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int, *, t
         for identity in order
     }
     return Merged(tuple(servings), alternatives, ties)
-
-
-def _alone(arrangements: Sequence[Arrangement], identity: int) -> list[list[_Shape]]:
-    """The shapes of a request on each type, as in a claim for this type alone."""
-    return [_shapes(each, identity) for each in arrangements]
 
 
 def _shapes(arrangement: Arrangement, identity: int) -> list[_Shape]:

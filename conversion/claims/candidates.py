@@ -99,13 +99,10 @@ class _Requirement:
             case "DoesNotExist":
                 return False
             case "Gt" | "Lt":
-                return self._compares(actual)
+                # They compare whole numbers, and have one value.
+                return compares(self.operator, actual, next(iter(self.values), ""))
             case _:
                 return True
-
-    def _compares(self, actual: str) -> bool:
-        """`Gt` and `Lt` compare whole numbers, and have one value."""
-        return compares(self.operator, actual, next(iter(self.values), ""))
 
     def names(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it requires the type of these labels, or its family, by name."""

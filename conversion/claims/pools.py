@@ -9,7 +9,7 @@ knows is absent on its nodes.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -484,11 +484,8 @@ def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator
         )
         if types and others.get(_HOSTNAME, _ANY).inverted:
             required = [key for key, each in of_type.items() if not each.absent]
-            yield _Way(others, types, frozenset(each for each in _PROVIDERS if any(map(_starts(each), required))))
-
-
-def _starts(domain: str) -> Callable[[str], bool]:
-    return lambda key: key.startswith(domain)
+            providers = frozenset(each for each in _PROVIDERS if any(key.startswith(each) for key in required))
+            yield _Way(others, types, providers)
 
 
 def _match(each: _NeuronPool, needs: PodNeeds, ways: Sequence[_Way]) -> PoolMatch | None:

@@ -12,7 +12,7 @@ again gets back what the old object has without it (`conversion.patches.restore_
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from checks.claims.connections import group_size
 from conversion.asks.claimed import Claimed, claimed
@@ -32,22 +32,6 @@ _WHOLE_NODE: Final = selectors.whole_node()
 _OTHER_DRIVER: Final = selectors.other_driver()
 
 
-class ConversionSources(Protocol):
-    """What policies let conversion request."""
-
-    @property
-    def conversion_classes(self) -> frozenset[str]:
-        """DeviceClasses of Neuron devices that policies name."""
-
-    @property
-    def efa_classes(self) -> frozenset[str]:
-        """DeviceClasses of EFA interfaces that policies name."""
-
-    @property
-    def mapped_templates(self) -> frozenset[str]:
-        """Names of the ResourceClaimTemplates that policies name."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sources:
     """DeviceClasses from which conversion requests devices, and templates that it uses beside its own.
@@ -61,14 +45,6 @@ class Sources:
     device_classes: frozenset[str]
     efa_classes: frozenset[str] = frozenset()
     mapped_templates: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, device_class: str, policies: ConversionSources | None = None) -> "Sources":
-        """Those of a server with this DeviceClass and these policies."""
-        if policies is None:
-            return cls(frozenset({device_class}))
-        classes = policies.conversion_classes | {device_class}
-        return cls(classes, policies.efa_classes, policies.mapped_templates)
 
 
 class Verified(Requests, frozen=True):
@@ -84,15 +60,11 @@ class Verified(Requests, frozen=True):
     lost: tuple[str, ...] = ()
 
 
-def _unknown() -> Iterable[str]:
-    return ()
-
-
 def verify(
     pod: pods.Pod | Mapping[str, object],
     template: Callable[[str], ClaimSpec | None],
     sources: Sources,
-    computed: Callable[[], Iterable[str]] = _unknown,
+    computed: Callable[[], Iterable[str]] = tuple,
 ) -> Verified | None:
     """The conversion of a pod; None if it is not converted, or its record cannot be verified.
 
@@ -110,7 +82,8 @@ def verify(
         conversion.objects.pods.UnreadableError: a field of the pod has the wrong type.
     """
     found = claimed(pod if isinstance(pod, pods.Pod) else pods.view(pod))
-    if found is None or not _is_named_by_us(found, sources):
+    # By its name, it can be a template of ours, or one that a policy names.
+    if found is None or not (templates.is_generated(found.template) or found.template in sources.mapped_templates):
         return None
     spec = template(found.template)
     if found.template not in computed() if spec is None else not _is_covered(spec, found, sources):
@@ -124,10 +97,6 @@ def verify(
         found.template,
         found.lost,
     )
-
-
-def _is_named_by_us(found: Claimed, sources: Sources) -> bool:
-    return templates.is_generated(found.template) or found.template in sources.mapped_templates
 
 
 def _is_covered(spec: ClaimSpec, found: Claimed, sources: Sources) -> bool:

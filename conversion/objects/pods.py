@@ -451,11 +451,10 @@ class Pod(Struct, frozen=True):
         The API server refuses such a pod, but only after mutation. The record identifies containers by name.
         """
         seen: set[str] = set()
-        for section, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
-            for index, container in enumerate(containers):
-                if container.name in seen:
-                    return f"spec.{section}[{index}].name", container.name
-                seen.add(container.name)
+        for _, container, path in self.sections():
+            if container.name in seen:
+                return f"{path}.name", container.name
+            seen.add(container.name)
         return None
 
     @property

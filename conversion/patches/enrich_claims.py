@@ -157,8 +157,8 @@ def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, upda
     metadata = metadata_of(data) if at is not None else None
     if at is None or metadata is None:
         return None
-    labels = metadata.labels or {}
-    if labels.get(names.LABEL_MANAGED_BY) == names.MANAGER or _is_made_for_pods(metadata):
+    owners = {each.kind for each in metadata.owner_references or ()}
+    if (metadata.labels or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER or not owners.isdisjoint(_OWNERS):
         return None
     devices: Any = converted(kind, data, "v1")
     for step in at:
@@ -180,10 +180,6 @@ def metadata_of(data: Mapping[str, object]) -> ObjectMeta | None:
         return read(data.get("metadata"), ObjectMeta)
     except WrongFormError:
         return None
-
-
-def _is_made_for_pods(metadata: ObjectMeta) -> bool:
-    return any(each.kind in _OWNERS for each in metadata.owner_references or ())
 
 
 def _names_class(request: Mapping[str, Any], device_class: str) -> bool:
@@ -242,7 +238,9 @@ def enrich(
     found = allowed(candidates.find(context.catalogue, selection, context.families), steering)
     if not found.types:
         return _left(claim, found.errors or found.unknown)
-    asks = [_joined(claim)] if claim.one_by_one else [_ask(claim, each) for each in claim.requests]
+    asks = [_ask(claim, each) for each in claim.requests]
+    if claim.one_by_one:
+        asks = [structs.replace(asks[0], amount=len(asks))]
     made = make_claim(
         asks,
         found.types,
@@ -269,11 +267,6 @@ def enrich(
         said = shadowed(claim.kind, claim.metadata.name, _path(claim.at), changes.text)
         return Decision(Outcome.SHADOWED, "shadow", warnings=(said, *warnings), audit=audit, shadowed=Outcome.ENRICHED)
     return Decision(Outcome.ENRICHED, "class-and-count", patch=changes.patch, warnings=warnings, audit=audit)
-
-
-def _joined(claim: PlainClaim) -> Ask:
-    first = _ask(claim, claim.requests[0])
-    return structs.replace(first, amount=len(claim.requests))
 
 
 def _several(claim: PlainClaim, ask: Ask) -> Finding:

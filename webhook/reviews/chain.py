@@ -94,7 +94,6 @@ def _with_policies(
     options: ConversionOptions, view: Store, templates: TemplateStore, lane: Lane, parts: PolicyParts
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
-    from conversion.findings.verification import Sources
     from policies.applying.requests import ClusterLookups
     from policies.applying.steering import finder
     from policies.judging.rules import PolicySet
@@ -110,7 +109,7 @@ def _with_policies(
     def validator(policies: PolicySet) -> Reviewer:
         steer = PolicySteer(policies, view, allowance=allowance)
         binds = any(rule.spec.binds_claims for rule in policies.conversions)
-        sources = Sources.of(options.device_class, policies)
+        sources = policies.sources(options.device_class)
         finds = finder(policies)
         found = Validator(
             options,

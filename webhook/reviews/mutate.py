@@ -91,7 +91,7 @@ class Mutator:
         in the bytes of a pod; None: there are no such policies.
         """
         self._named = named
-        self._sources = sources or Sources.of(options.device_class)
+        self._sources = sources or Sources(frozenset({options.device_class}))
         self._lane = lane or Inline()
         self._checks = checks
         self._options = options

@@ -105,7 +105,7 @@ class PolicedValidator:
         """Derive everything from a new set of policies."""
         self._policies = policies
         self._inner = self._make(policies)
-        self._sources = Sources.of(self._device_class, policies)
+        self._sources = policies.sources(self._device_class)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {
             rule.name for rule in policies.validating if any(path[:1] not in _FREE for path in rule.read("neuron"))

@@ -14,7 +14,6 @@ from msgspec import structs
 
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
-from conversion.findings.verification import Sources
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
 from policies.applying import steering
@@ -81,7 +80,7 @@ class SteeredMutator:
             lane=self._lane,
             checks=checks,
             queues=self._queues,
-            sources=Sources.of(options.device_class, policies),
+            sources=policies.sources(options.device_class),
             named=finder(policies),
         )
         self._parts = (steer, mutator)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from conversion.findings.verification import Sources
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -82,7 +81,7 @@ def validated(
     policies = load({"p.yaml": policy.encode()})
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()}, specs=classes)
     steer = PolicySteer(policies, cluster, lambda: 0.0)
-    bounds = ClaimBounds(steer, find, Inline(), Sources.of("neuron.aws.com", policies))
+    bounds = ClaimBounds(steer, find, Inline(), policies.sources("neuron.aws.com"))
     validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
     return asyncio.run(validator.review(request(manifest, **fields)))
 

@@ -10,7 +10,7 @@ import pytest
 from conversion.asks import records
 from conversion.asks.claimed import claimed
 from conversion.facts import NamespaceFacts
-from conversion.findings.verification import Sources, verify
+from conversion.findings.verification import verify
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.claim_reader import read_claim
@@ -248,7 +248,7 @@ def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
 def test_a_template_of_an_operator_verifies_no_record() -> None:
     """Its selectors may admit whole nodes, so policies count the claim itself."""
     stored = patched(WHOLE, reviewed(subject(), WHOLE))
-    assert verify(stored, lambda _: spec(1), Sources.of("neuron.aws.com", POLICIES)) is None
+    assert verify(stored, lambda _: spec(1), POLICIES.sources("neuron.aws.com")) is None
 
 
 def test_a_record_with_an_invalid_template_name_is_ignored() -> None:
