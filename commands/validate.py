@@ -20,8 +20,7 @@ from commands.objects.yaml_items import Look
 from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
-from conversion.findings.obstacles import unread
-from conversion.findings.pod_findings import OF_THE_RUN
+from conversion.findings.pod_findings import OF_THE_RUN, unread
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
 from neuron.api import slices

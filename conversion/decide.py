@@ -20,6 +20,7 @@ from checks.claims.judging import ClaimContext
 from checks.words import SETTINGS, misspelt_keys
 from checks.workloads import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.claims.templates import KIND
 from conversion.facts import NamespaceFacts
@@ -27,8 +28,7 @@ from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
 from conversion.findings.check_pods import check_pod, misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
-from conversion.findings.obstacles import READERS, resized, unread
-from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.findings.pod_findings import READERS, resized, unread
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
 from conversion.objects.pod_places import PodPlace, find_pods, path_text, values_at

@@ -20,7 +20,7 @@ from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_man
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
-from conversion.findings.obstacles import READERS, unread
+from conversion.findings.pod_findings import READERS, unread
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request

@@ -14,7 +14,7 @@ from commands.objects.long_lists import LONG, recognise
 from commands.objects.manifest_files import STDIN, GivenManifests, ReadProblem, inputs, read_sources
 from commands.objects.manifests import DEFAULT_NAMESPACE, Manifest, manifests, manifests_of, path_steps
 from commands.report.inventory import CONTROLLED, Found
-from conversion.findings.obstacles import unread
+from conversion.findings.pod_findings import unread
 from conversion.objects import pods
 from neuron import names
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from checks.claims.configs import entries_by_class
 from checks.claims.judging import ClaimContext, ClaimJudgement
 from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.asks.steering import Steering
 from conversion.claims import candidates
 from conversion.claims.making import listed
 from conversion.claims.templates import KIND as TEMPLATE
-from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.objects import pods
 from neuron.api.claim_reader import value_text
 from neuron.api.configs import configs_in_force

@@ -13,10 +13,9 @@ from typing import Any, Final
 from checks.claims.counts import check_together
 from checks.claims.judging import ClaimContext
 from checks.words import meant
-from conversion.asks.pod_demand import legacy_now
-from conversion.findings import obstacles
+from conversion.asks.pod_demand import UNKNOWN, KnownClaim, legacy_now
+from conversion.findings import pod_findings
 from conversion.findings.check_damage import check_damage
-from conversion.findings.pod_claims import UNKNOWN, KnownClaim
 from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names
@@ -114,13 +113,13 @@ def _check_own_devices(
             ours.setdefault(each.owner, {})[each.claim] = judgement.spec
     for _, container, path in pod.sections():
         if path in ours:
-            yield from obstacles.pinned(container, path)
+            yield from pod_findings.pinned(container, path)
         for claim, spec in ours.get(path, {}).items():
             settings = [each.setting for each in spec.configs]
             cores = {each.logical_neuron_core for each in settings if isinstance(each, NeuronConfig)}
-            yield from obstacles.against_config(container, path, claim, cores)
+            yield from pod_findings.against_config(container, path, claim, cores)
     if ours:
-        yield from obstacles.host_devices(pod)
+        yield from pod_findings.host_devices(pod)
 
 
 def _name_of(entry: Mapping[str, object]) -> str:

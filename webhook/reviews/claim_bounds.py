@@ -5,8 +5,8 @@ from typing import Final
 
 from checks.claims.judging import ClaimContext, ReadSpec, for_one_object, judge_claim
 from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.findings.bound_claims import check_bound
-from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from neuron.api.claim_specs import ClaimSpec

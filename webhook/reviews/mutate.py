@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.pod_demand import claims_from_templates, requesting
 from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.templates import API_VERSION, KIND, Template
 from conversion.claims.work import TooMuchWorkError
@@ -22,7 +23,6 @@ from conversion.decide import (
     with_needs,
 )
 from conversion.facts import ClusterView, NamespaceFacts
-from conversion.findings.pod_claims import claims_from_templates, requesting
 from conversion.findings.verification import Sources, verify
 from conversion.objects import nesting, pods
 from conversion.objects.wire import ABSENT, AdmissionRequest

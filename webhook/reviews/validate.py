@@ -14,12 +14,12 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_on
 from checks.words import misspelt_keys_in
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.pod_demand import Claiming, ClaimNames, KnownClaim
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
 from conversion.findings.named_templates import KnownTemplates
-from conversion.findings.obstacles import resized
-from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
+from conversion.findings.pod_findings import resized
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind

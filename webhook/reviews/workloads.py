@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from checks.claims.configs import ratcheted
+from conversion.asks.pod_demand import ClaimNames, readable_names
 from conversion.claims.templates import Template
 from conversion.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
 from conversion.findings.named_templates import other
-from conversion.findings.pod_claims import ClaimNames, readable_names
 from conversion.objects import nesting
 from conversion.objects.kinds import KINDS, pods_of, shared_claims
 from conversion.objects.wire import AdmissionRequest
