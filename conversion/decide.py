@@ -12,7 +12,7 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from msgspec import structs
 
@@ -33,10 +33,8 @@ from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
 from conversion.objects.pod_places import PodPlace, find_pods, path_text, values_at
 from conversion.patches import leader_worker_sets
-from conversion.patches.admin_claims import AdminClaim, keep_looking, look, read_admin
 from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
-from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
 from neuron import names
 from neuron.api.fields import mapping, mappings
 from neuron.api.workloads import GroupClaim, group_of
@@ -44,8 +42,6 @@ from neuron.findings import Finding, Findings, Severity, as_warning, quoted, war
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
-EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
-"""What `enrichable_claim` reads."""
 templates_of_record = computed_templates
 """The templates that conversion makes for what the record of a pod states."""
 
@@ -64,30 +60,6 @@ _PATCHES: Final = tuple(
     for at in ((), ("templateDefaults",), ("templates", "*"))
 )
 """Where a Workflow has a patch of its pods, as text."""
-
-
-def enrichable_claim(
-    kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False
-) -> EnrichableClaim | None:
-    """A claim or template that says no more than DeviceClass and count, or has `adminAccess`; else None.
-
-    `updates`: as of `read_plain`.
-    """
-    return read_plain(kind, data, device_class, updates=updates) or read_admin(kind, data, device_class)
-
-
-def decide_claim(
-    claim: EnrichableClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> Decision:
-    """The decision about such a claim that is being created."""
-    if isinstance(claim, AdminClaim):
-        return look(claim, facts, context, steering)
-    return enrich(claim, facts, context, steering)
-
-
-def keep_claim(claim: EnrichableClaim, old: Mapping[str, object], device_class: str) -> Decision:
-    """The decision about an update of an enriched claim. `old`: the stored object, in the version of the new one."""
-    return keep_looking(claim, old, device_class) if isinstance(claim, AdminClaim) else keep(claim, old)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

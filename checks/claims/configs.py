@@ -50,9 +50,7 @@ def decode(configs: Iterable[Config], source: ConfigSource) -> tuple[list[Placed
             findings += _near_miss(config)
             continue
         decoded = opaque_configs.decode(config.parameters)
-        for each in decoded.findings:
-            path = ".".join(filter(None, (f"{config.path}.opaque.parameters", each.path)))
-            findings.append(dataclasses.replace(each, path=path))
+        findings += [each.below(f"{config.path}.opaque.parameters") for each in decoded.findings]
         if decoded.config is not None:
             placed.append(Placed(config, ConfigEntry(source, config.requests, decoded.config)))
     return placed, findings

@@ -24,8 +24,6 @@ from conversion.decide import (
     Part,
     PodFacts,
     decide,
-    decide_claim,
-    enrichable_claim,
     places_of,
     read_pod,
 )
@@ -34,6 +32,7 @@ from conversion.objects import pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.pod_places import PodPlace
 from conversion.patches.decision import Decision, unchanged
+from conversion.patches.enrich_claims import decide_claim, enrichable_claim
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping

@@ -13,21 +13,14 @@ from conversion.asks.pod_demand import claims_from_templates, requesting
 from conversion.asks.steering import NO_STEERING, Mode, Steering
 from conversion.claims.templates import API_VERSION, KIND, Template
 from conversion.claims.work import TooMuchWorkError
-from conversion.decide import (
-    EnrichableClaim,
-    decide_claim,
-    decide_pod,
-    enrichable_claim,
-    keep_claim,
-    templates_of_record,
-    with_needs,
-)
+from conversion.decide import decide_pod, templates_of_record, with_needs
 from conversion.facts import ClusterView, NamespaceFacts
 from conversion.findings.verification import Sources, verify
 from conversion.objects import nesting, pods
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, size_of, unchanged
+from conversion.patches.enrich_claims import EnrichableClaim, decide_claim, enrichable_claim, keep_claim
 from conversion.patches.named_templates import with_other
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
