@@ -14,6 +14,7 @@ from conversion.claims.containers import Ask
 from conversion.facts import ClusterView
 from conversion.objects import pods
 from conversion.objects.wire import ABSENT
+from neuron.api.workloads import OBJECTS
 from neuron.findings import Finding
 
 SEVERAL: Final = "several"
@@ -178,10 +179,7 @@ def claim_names(pod: pods.Pod) -> Iterator[tuple[str, str, str]]:
     """Name, kind and object name of every claim that a pod declares."""
     for entry in pod.decode_claims() or ():
         name = str(entry.get("name") or "")
-        for field, kind in (
-            ("resourceClaimTemplateName", "ResourceClaimTemplate"),
-            ("resourceClaimName", "ResourceClaim"),
-        ):
+        for field, kind in OBJECTS.items():
             if entry.get(field):
                 yield name, kind, str(entry[field])
 

@@ -45,7 +45,6 @@ class WorkloadPods:
 _NOT_IN_IT: Final = "the object does not say how many pods it makes"
 _PER_NODE: Final = "a DaemonSet has a pod on each node"
 _NO_TEMPLATE: Final = "it has no pod template"
-_CLAIM_FIELDS: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
 
 
 def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Sequence[WorkloadPods] | None:
@@ -75,7 +74,8 @@ def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Seque
 
 def _sharing(data: Mapping[str, object], group: str, kind: str) -> Sequence[WorkloadPods]:
     """The claims that the pods of a group share, as those of one pod. Other kinds without pods hold nothing."""
-    named = [(_CLAIM_FIELDS[what], name) for what, name in shared_claims(data, group, kind)]
+    fields = {what: field for field, what in workloads.OBJECTS.items()}
+    named = [(fields[what], name) for what, name in shared_claims(data, group, kind)]
     if not named:
         return ()
     claims = [{"name": f"shared-{at}", field: name} for at, (field, name) in enumerate(named)]

@@ -139,8 +139,7 @@ def _part(
         msgspec.ValidationError: a type is wrong; the message has the field path in the pod.
         nesting.TooDeepError: it is nested too deeply.
     """
-    text = bytes(raw)
-    if text in _EMPTY:
+    if raw is ABSENT or (text := bytes(raw)) in _EMPTY:
         return None
     if is_right is not None and is_right(found := nesting.decode(text)):
         return found
@@ -251,8 +250,6 @@ class Container(Struct, frozen=True):
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
-        if self.resources is ABSENT:
-            return None
         where = f"{path}.resources".lstrip(".")
         value: dict[str, object] | None = _part(self.resources, _check_resources, where, _has_amounts_only)
         return value
@@ -397,29 +394,22 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
-        raw = self.spec.resourceClaims
-        value: list[dict[str, object]] | None = (
-            None if raw is ABSENT else _part(raw, _check_claims, "spec.resourceClaims")
-        )
+        value: list[dict[str, object]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
         """`spec.nodeSelector`; never None."""
-        raw = self.spec.nodeSelector
-        value: dict[str, str] | None = None if raw is ABSENT else _part(raw, _check_node_selector, "spec.nodeSelector")
-        return value or {}
+        return _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector") or {}
 
     def decode_affinity(self) -> Affinity | None:
         """`spec.affinity` with all fields."""
-        raw = self.spec.affinity
-        value: Affinity | None = None if raw is ABSENT else _part(raw, _check_affinity, "spec.affinity")
+        value: Affinity | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, object]] | None:
         """`spec.tolerations` with all fields."""
-        raw = self.spec.tolerations
-        value: list[dict[str, object]] | None = (
-            None if raw is ABSENT else _part(raw, _check_tolerations, "spec.tolerations", _is_list_of_objects)
+        value: list[dict[str, object]] | None = _part(
+            self.spec.tolerations, _check_tolerations, "spec.tolerations", _is_list_of_objects
         )
         return value
 
