@@ -367,7 +367,8 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
     """NEU710: a group of a LeaderWorkerSet must have one pod for each node of the UltraServer set."""
     if kind != _LWS:
         return []
-    size = _size(manifest)
+    group = mapping(mapping(mapping(manifest).get("spec")).get("leaderWorkerTemplate"))
+    size = group.get("size") or 1
     for nodes in sorted(set(sizes)):
         if size != nodes:
             shown = quoted(size)
@@ -585,11 +586,3 @@ def _place(subject: DecisionSubject, parts: Iterable[Part]) -> Decision | None:
         return denied("unreadable", _unreadable(PodPlace(("",), {}), subject.kind, error))
     nodes = {mode for part in parts for mode in part.answer.ultraserver_modes}
     return leader_worker_sets.placed(workload, nodes, [each.steering for each in subject.pods])
-
-
-def _size(manifest: object) -> object:
-    """`spec.leaderWorkerTemplate.size` of any type; 1 if it is not set."""
-    value = manifest
-    for field in ("spec", "leaderWorkerTemplate", "size"):
-        value = value.get(field) if isinstance(value, Mapping) else None
-    return value or 1

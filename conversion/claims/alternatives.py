@@ -123,20 +123,16 @@ def merge(
             if not again:
                 return None
         else:
-            place = _with_one_option(cramped)
+            # One alternative for each request: a place on the line, or device groups by attribute.
+            layout, sets = cramped.layout, cramped.connected_sets
+            on_line = cramped.entry.line is not None
+            place = in_one_place(layout, sets) if on_line else arrange(cramped.entry, layout, sets, by_ids=False)
             again = [
                 dataclasses.replace(each, arrangement=place) if is_alike else each
                 for each, is_alike in zip(found.servings, alike, strict=True)
             ]
         found = _merge(again, order, most, tied=tied)
     return found
-
-
-def _with_one_option(serving: Serving) -> Arrangement:
-    """The arrangement with one alternative for each request: a place on the line, or device groups by attribute."""
-    if serving.entry.line is not None:
-        return in_one_place(serving.layout, serving.connected_sets)
-    return arrange(serving.entry, serving.layout, serving.connected_sets, by_ids=False)
 
 
 def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:

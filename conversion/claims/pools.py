@@ -17,7 +17,7 @@ from msgspec import Struct
 from conversion.claims.candidates import NodeSelection, labels_of
 from conversion.claims.containers import Ask, Role
 from neuron import names
-from neuron.api.node_pools import NODE_GROUP, LabelRule, Pool
+from neuron.api.node_pools import NODE_GROUP, Pool
 from neuron.api.nodes import Requirement, Term, compares, matches_nothing, unmet_selector, unmet_terms
 from neuron.api.taints import TolerationSpec
 from neuron.hardware.instances import InstanceType
@@ -241,25 +241,13 @@ def _merged(rules: Iterable[tuple[str, _Values]]) -> dict[str, _Values]:
     return found
 
 
-def _key(key: str) -> str:
-    return _ALIASES.get(key, key)
-
-
-def _of_rule(rule: LabelRule) -> tuple[str, _Values]:
-    key = _key(rule.key)
-    return key, _allowed(rule.operator, _plain(key, rule.values))
-
-
-def _of_requirement(requirement: Requirement) -> tuple[str, _Values]:
-    key = _key(str(requirement.get("key")))
-    return key, _allowed(str(requirement.get("operator")), _plain(key, requirement.get("values") or ()))
-
-
-def _plain(key: str, values: Sequence[object]) -> Sequence[object]:
-    """SageMaker HyperPod writes instance types as `ml.<type>`."""
+def _rule(key: str, operator: str, values: Sequence[object]) -> tuple[str, _Values]:
+    """A requirement of a pool or of a pod: the label by its newer name, and the values that it allows."""
+    key = _ALIASES.get(key, key)
     if key.endswith("/instance-type"):
-        return [str(each).removeprefix(names.SAGEMAKER_PREFIX) for each in values]
-    return values
+        # SageMaker HyperPod writes instance types as `ml.<type>`.
+        values = [str(each).removeprefix(names.SAGEMAKER_PREFIX) for each in values]
+    return key, _allowed(operator, values)
 
 
 # --- labels that the instance type determines ---------------------------------------------------------------
@@ -420,7 +408,7 @@ def unmet(selection: NodeSelection, node: StaticNode) -> list[Requirement]:
 
 
 def _neuron_pool(pool: Pool, zones: Mapping[str, tuple[str, ...]], entries: Sequence[InstanceType]) -> _NeuronPool:
-    rules = _merged(map(_of_rule, pool.rules))
+    rules = _merged(_rule(each.key, each.operator, each.values) for each in pool.rules)
     of_type, others = _split(rules)
     _, _, node_class = pool.node_class
     if zones.get(node_class):
@@ -466,7 +454,7 @@ class _Way(NamedTuple):
 
 def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator[_Way]:
     """One for each term of required node affinity that a new node can meet."""
-    own = [(_key(key), _allowed("In", _plain(key, [value]))) for key, value in selection.node_selector.items()]
+    own = [_rule(key, "In", [value]) for key, value in selection.node_selector.items()]
     terms: Sequence[Sequence[Requirement]] = [()]
     if selection.terms is not None:
         # A field names a node that exists.
@@ -476,7 +464,8 @@ def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator
             if not matches_nothing(term) and not term.get("matchFields")
         ]
     for term in terms:
-        of_type, others = _split(_merged([*own, *map(_of_requirement, term)]))
+        listed = (_rule(str(each.get("key")), str(each.get("operator")), each.get("values") or ()) for each in term)
+        of_type, others = _split(_merged([*own, *listed]))
         types = frozenset(
             entry.name
             for entry in fitting

@@ -236,7 +236,9 @@ def _choose(ask: _Ask) -> _Choice | Decision:
         return _left("autoscaled", waits, steering)
     found = _narrowed(found, selection, takers, context.catalogue, serves=serves)
     if not found.types:
-        return _without_candidate(found, steering)
+        if found.unknown:
+            return _left("unknown-type", found.unknown, steering)
+        return denied("no-candidate", *found.errors, warnings=found.warnings)
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
@@ -355,12 +357,6 @@ def _within_limits(decision: Decision, facts: NamespaceFacts, context: Conversio
         return decision
     found = pod_findings.limited(facts, context.options.device_class)
     return denied("limit-range", *found, warnings=decision.warnings)
-
-
-def _without_candidate(found: Candidates, steering: Steering) -> Decision:
-    if found.unknown:
-        return _left("unknown-type", found.unknown, steering)
-    return denied("no-candidate", *found.errors, warnings=found.warnings)
 
 
 def _takers(demand: PodDemand, selection: NodeSelection, context: ConversionContext, steering: Steering) -> Takers:
