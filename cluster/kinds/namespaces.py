@@ -58,21 +58,14 @@ def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:
     if whole is not None and len(whole) > KEPT.namespace:
         whole = None
     kept = dict(itertools.islice(labels.items(), KEPT.labels))
-    return NamespaceRecord(project_namespace(item) or (), kept, whole, unread_keys(item["metadata"]))
-
-
-def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """`neuron.aws.com/` annotations of a Namespace, sorted; None if it has none.
-
-    A Namespace in a file may have values that are no text, which the API server would refuse: they are left out.
-    """
     annotations = item["metadata"].get("annotations") or {}
+    # A Namespace in a file may have values that are no text, which the API server would refuse: they are left out.
     ours = sorted(
         (key, value[: KEPT.value])
         for key, value in annotations.items()
         if key.startswith(_OUR_ANNOTATIONS) and isinstance(value, str)
     )
-    return tuple(ours[: KEPT.annotations]) or None
+    return NamespaceRecord(tuple(ours[: KEPT.annotations]), kept, whole, unread_keys(item["metadata"]))
 
 
 NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})
