@@ -19,8 +19,8 @@ from conversion.findings.check_damage import check_damage
 from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names
-from neuron.api.claim_specs import ClaimSpec, Leaf
-from neuron.api.configs import NeuronConfig
+from neuron.api.claim_specs import ClaimSpec, Leaf, entries_of
+from neuron.api.configs import ConfigSource, NeuronConfig
 from neuron.api.fields import mapping
 from neuron.findings import Finding, Findings, Suggestions, quoted, short, warning
 
@@ -115,8 +115,14 @@ def _check_own_devices(
         if path in ours:
             yield from pod_findings.pinned(container, path)
         for claim, spec in ours.get(path, {}).items():
-            settings = [each.setting for each in spec.configs]
-            cores = {each.logical_neuron_core for each in settings if isinstance(each, NeuronConfig)}
+            used = {each.request for each in references if each.owner == path and each.claim == claim}
+            cores = {
+                each.config.logical_neuron_core
+                for each in entries_of(spec.configs, ConfigSource.FROM_CLAIM)
+                if isinstance(each.config, NeuronConfig)
+                # A reference without the name of a request is to the whole claim.
+                and ("" in used or not each.requests or any(name.partition("/")[0] in used for name in each.requests))
+            }
             yield from pod_findings.against_config(container, path, claim, cores)
     if ours:
         yield from pod_findings.host_devices(pod)
