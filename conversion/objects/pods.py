@@ -139,7 +139,8 @@ def _part(
         msgspec.ValidationError: a type is wrong; the message has the field path in the pod.
         nesting.TooDeepError: it is nested too deeply.
     """
-    if raw is ABSENT or (text := bytes(raw)) in _EMPTY:
+    text = bytes(raw)
+    if text in _EMPTY:
         return None
     if is_right is not None and is_right(found := nesting.decode(text)):
         return found
@@ -250,6 +251,8 @@ class Container(Struct, frozen=True):
 
     def decode_resources(self, path: str = "") -> dict[str, Any] | None:
         """`resources` with all fields. `path`: field path of the container, for errors."""
+        if self.resources is ABSENT:
+            return None
         where = f"{path}.resources".lstrip(".")
         value: dict[str, object] | None = _part(self.resources, _check_resources, where, _has_amounts_only)
         return value
@@ -394,22 +397,29 @@ class Pod(Struct, frozen=True):
 
     def decode_claims(self) -> list[dict[str, Any]] | None:
         """`spec.resourceClaims` with all fields."""
-        value: list[dict[str, object]] | None = _part(self.spec.resourceClaims, _check_claims, "spec.resourceClaims")
+        raw = self.spec.resourceClaims
+        value: list[dict[str, object]] | None = (
+            None if raw is ABSENT else _part(raw, _check_claims, "spec.resourceClaims")
+        )
         return value
 
     def decode_node_selector(self) -> dict[str, str]:
         """`spec.nodeSelector`; never None."""
-        return _part(self.spec.nodeSelector, _check_node_selector, "spec.nodeSelector") or {}
+        raw = self.spec.nodeSelector
+        value: dict[str, str] | None = None if raw is ABSENT else _part(raw, _check_node_selector, "spec.nodeSelector")
+        return value or {}
 
     def decode_affinity(self) -> Affinity | None:
         """`spec.affinity` with all fields."""
-        value: Affinity | None = _part(self.spec.affinity, _check_affinity, "spec.affinity")
+        raw = self.spec.affinity
+        value: Affinity | None = None if raw is ABSENT else _part(raw, _check_affinity, "spec.affinity")
         return value
 
     def decode_tolerations(self) -> list[dict[str, object]] | None:
         """`spec.tolerations` with all fields."""
-        value: list[dict[str, object]] | None = _part(
-            self.spec.tolerations, _check_tolerations, "spec.tolerations", _is_list_of_objects
+        raw = self.spec.tolerations
+        value: list[dict[str, object]] | None = (
+            None if raw is ABSENT else _part(raw, _check_tolerations, "spec.tolerations", _is_list_of_objects)
         )
         return value
 
@@ -441,10 +451,11 @@ class Pod(Struct, frozen=True):
         The API server refuses such a pod, but only after mutation. The record identifies containers by name.
         """
         seen: set[str] = set()
-        for _, container, path in self.sections():
-            if container.name in seen:
-                return f"{path}.name", container.name
-            seen.add(container.name)
+        for section, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
+            for index, container in enumerate(containers):
+                if container.name in seen:
+                    return f"spec.{section}[{index}].name", container.name
+                seen.add(container.name)
         return None
 
     @property
