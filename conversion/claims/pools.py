@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from conversion.claims.candidates import NodeSelection, labels_of
+from conversion.claims.candidates import ACCELERATORS, NodeSelection, labels_of
 from conversion.claims.containers import Ask, Role
 from neuron import names
 from neuron.api.node_pools import NODE_GROUP, Pool
@@ -45,7 +45,6 @@ _ON_ALL_NODES: Final = (
 _OF_ONE_NODE: Final = (_HOSTNAME, "topology.k8s.aws/network-node-layer-", names.ULTRASERVER_LABELS)
 """Labels whose values few nodes share, or their beginnings. They are not kept of nodes."""
 _OF_ONE_NODE_ENDS: Final = "/instance-id"
-_ACCELERATORS: Final = frozenset({"inferentia", "inferentia2", "trainium", "trainium2"})
 
 
 class StaticNode(NamedTuple):
@@ -274,7 +273,7 @@ def _type_meets(labels: Mapping[str, str | None], key: str, allowed: _Values) ->
         return allowed.absent if "/instance-gpu-" in key else True
     value = labels[key]
     if value is None:
-        return allowed.inverted or not allowed.values <= _ACCELERATORS
+        return allowed.inverted or not allowed.values <= ACCELERATORS
     return allowed.has(value)
 
 
