@@ -15,7 +15,7 @@ from checks.claims.judging import ClaimContext
 from checks.words import meant
 from conversion.asks.pod_demand import UNKNOWN, KnownClaim, legacy_now
 from conversion.findings import pod_findings
-from conversion.findings.check_damage import check_damage
+from conversion.findings.verification import check_damage
 from conversion.objects import pods
 from conversion.objects.pod_places import path_text
 from neuron import names
