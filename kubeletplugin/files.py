@@ -106,7 +106,7 @@ def is_leftover(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, timeout: float) -> Iterator[None]:
+def locked(path: Path, timeout: float, *, waits: bool = True) -> Iterator[None]:
     """Hold an exclusive lock. The kernel releases it when the process ends.
 
     During an upgrade two instances of the driver run and share all state.
@@ -114,6 +114,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
     Args:
         path: the lock file; it is created if it is missing, and not removed.
         timeout: seconds to wait.
+        waits: False: that has been waited already.
 
     Raises:
         TimeoutError: another process held the lock until the time-out.
@@ -121,7 +122,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * waits
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"Another instance of the driver has held {path} for {timeout:g} s.")

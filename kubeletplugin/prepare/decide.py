@@ -46,7 +46,7 @@ class NodeView:
     Attributes:
         hardware: as last discovered.
         instance: the node's type; None if it is not known.
-        read_ultraserver: reads the UltraServer files again: they change while nodes elect.
+        read_ultraserver: what the UltraServer files say now: they change while nodes elect. Raises UltraServerError.
         admin_namespaces: namespaces whose claims may have adminAccess; None: all.
         attributes: returns the published attributes of a device; empty while the Node is not known.
     """
@@ -241,9 +241,9 @@ def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: N
             findings = check_hardware(in_force, view.instance, resource_type)
             if findings:
                 raise PrepareError(" ".join(str(finding) for finding in findings))
-        if in_force.ultraserver_mode is not None:
-            ultraserver = ultraserver or view.read_ultraserver()
         try:
+            if in_force.ultraserver_mode is not None:
+                ultraserver = ultraserver or view.read_ultraserver()
             variables[device.parent_request] = environment(in_force, ultraserver)
         except UltraServerError as error:
             raise PrepareError(str(error)) from error

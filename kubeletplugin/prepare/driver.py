@@ -9,7 +9,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock
@@ -17,6 +17,7 @@ from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, uid_before
+from kubeletplugin.prepare.containers import UltraServerError
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, by_processes, unknown
@@ -97,10 +98,12 @@ class Driver:
         self._calls = 0
         # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
+        self._sysfs_thread = ThreadPoolExecutor(1, "sysfs")
 
     def close(self) -> None:
-        """Wait for running operations."""
+        """Wait for running operations on the state."""
         self._state_thread.shutdown()
+        self._sysfs_thread.shutdown(wait=False, cancel_futures=True)
 
     async def finish_calls(self) -> None:
         """Wait until no call of the kubelet runs, up to `WAITS.held`.
@@ -156,6 +159,22 @@ class Driver:
             for problem in self.preparer.take_problems():
                 self._metrics.background_errors.labels("state").inc()
                 _log.error("state damaged", extra={"problem": problem})
+
+    async def view_for(self, claims: Iterable[AllocatedClaim]) -> NodeView:
+        """The hardware, with what its UltraServer files say now if one of the claims has settings that need them.
+
+        A kernel driver that hangs blocks who reads its files. In the state's thread that would stop every claim.
+        """
+        view = self.view()
+        if not any(claim.in_force(each.request).ultraserver_mode for claim in claims for each in claim.devices):
+            return view
+        read = asyncio.get_running_loop().run_in_executor(self._sysfs_thread, view.read_ultraserver)
+        try:
+            async with asyncio.timeout(WAITS.sysfs):
+                found = await read
+        except TimeoutError:
+            return dataclasses.replace(view, read_ultraserver=_unanswered)
+        return dataclasses.replace(view, read_ultraserver=lambda: found)
 
     async def checkpoint(self) -> Checkpoint:
         """The present state. Raises OSError, TimeoutError."""
@@ -244,7 +263,7 @@ class Driver:
         until = min(deadline, self._clock.monotonic() + WAITS.held)
         backoff = Backoff(0.05, 1.0)
         while True:
-            view = self.view()
+            view = await self.view_for([claim])
             try:
                 return await self.in_state(functools.partial(self.preparer.prepare, claim, view))
             except DeviceHeldError as error:
@@ -323,6 +342,13 @@ class Driver:
                         f"ResourceClaim {claim} cannot be read: {error}. The kubelet tries again by itself."
                     ) from error
             await self._clock.sleep(pause)
+
+
+def _unanswered() -> NoReturn:
+    raise UltraServerError(
+        f"The kernel driver's UltraServer files have not answered for {WAITS.sysfs:g} s: look into the kernel's log "
+        "(dmesg) for lines of the Neuron driver. The kubelet tries again by itself."
+    )
 
 
 def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult:

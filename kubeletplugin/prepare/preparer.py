@@ -6,7 +6,7 @@ disk belongs to a known claim, and no device is prepared twice. `recover` makes 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +81,7 @@ class Preparer:
         self._specs = specs
         self._boot_id = boot_id
         self._lock_timeout = lock_timeout
+        self._lock_hangs = False
         self._problems: list[str] = []
         self._damaged = b""
         self._unprepared: set[str] = set()  # while claims may be missing in the state
@@ -263,10 +264,19 @@ class Preparer:
         problems, self._problems = tuple(self._problems), []
         return problems
 
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
         if self._files.identity(self._state_dir) is None:
             self._files.make_directory(self._state_dir)
-        return locked(self._lock, self._lock_timeout)
+        with contextlib.ExitStack() as stack:
+            try:
+                # An instance that hangs with the lock is waited for once, and not again by each claim.
+                stack.enter_context(locked(self._lock, self._lock_timeout, waits=not self._lock_hangs))
+            except TimeoutError:
+                self._lock_hangs = True
+                raise
+            self._lock_hangs = False
+            yield
 
     def _load(self, notes: list[str] | None = None) -> Checkpoint:
         try:

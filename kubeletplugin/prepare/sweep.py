@@ -127,11 +127,12 @@ class Sweeper:
         it takes the claim for prepared, and then it lists it. Containers whose claim it does not list, because it has
         forgotten the pod or they are init containers, name it themselves, and hold what they have.
         """
-        used, view = await self._driver.usage.listed(), self._driver.view()
+        used = await self._driver.usage.listed()
         claims = sorted({(each.namespace, each.claim) for each in used})
         bodies = [body for body in await asyncio.gather(*(self._object(*claim) for claim in claims)) if body]
         found = [(found, body) for body in bodies if (found := self._allocated_here(body)) is not None]
         allocated = [each for each, _ in found]
+        view = await self._driver.view_for(allocated)
         running = _running(used, self._driver.pool, view, filter(None, map(_stored, bodies)))
         by_status = {each.uid: variables_in_status(each, body) for each, body in found}
         told = Told(by_status=by_status)
