@@ -12,7 +12,6 @@ from typing import Final
 
 from kubeletplugin.discover.devices import device_name
 from kubeletplugin.files import DiskFiles, is_leftover, locked
-from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import (
     Checkpoint,
@@ -27,12 +26,14 @@ from kubeletplugin.prepare.decide import (
     NodeView,
     Others,
     PrepareError,
+    Told,
     allocation_digest,
+    as_told,
     decide,
     undecided,
     undecided_device,
 )
-from kubeletplugin.prepare.lost_shares import Told, as_told
+from kubeletplugin.waiting import WAITS
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"

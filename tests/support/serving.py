@@ -33,11 +33,10 @@ from runtime import listening
 from tests.support.forked import Forked
 from webhook.edge import acceptor as accepting
 from webhook.edge import logs, reviews, server
-from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import Callers, ClientAuthority
-from webhook.edge.endpoints import RequestLimits, Telemetry
+from webhook.edge.endpoints import Check, RequestLimits, Telemetry, build
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews.reviewer import Reviewer, before_waiting

@@ -19,7 +19,7 @@ from conversion.patches.decision import Decision
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
 from webhook.edge.bounds import BOUNDS
-from webhook.reviews.warning_lines import COMFORTABLE_WARNING
+from webhook.reviews.reviewer import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

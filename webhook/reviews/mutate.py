@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
+from conversion.claims.mapped_templates import Need
 from conversion.claims.templates import KIND, Template
 from conversion.claims.work import TooMuchWorkError
 from conversion.decide import (
@@ -25,7 +26,7 @@ from conversion.decide import (
 from conversion.facts import ClusterView, NamespaceFacts
 from conversion.findings.pod_claims import claims_from_templates, requesting
 from conversion.findings.verification import Sources, verify
-from conversion.objects import nesting, pods
+from conversion.objects import nesting, pods, queues
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, size_of, unchanged
@@ -39,9 +40,7 @@ from runtime import tracing
 from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
-from webhook.reviews.queue_notices import QueueNotices
 from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.template_checks import TemplateChecks
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
 _CLAIM_KINDS: Final = ("ResourceClaim", KIND)
@@ -63,6 +62,10 @@ _UNKNOWN_KIND = unchanged("unknown-kind")
 _NOT_PLAIN = unchanged("not-plain")
 
 
+CheckTemplate = Callable[[str, Need], Awaitable[Finding | None]]
+"""As `TemplateChecks.find`: what is wrong with a template of operators that a pod needs, in its namespace."""
+
+
 class Mutator:
     """Converts Pods, annotates LeaderWorkerSets, and enriches claims with class and count only.
 
@@ -80,8 +83,8 @@ class Mutator:
         steer: Steer | None = None,
         *,
         lane: Lane | None = None,
-        checks: TemplateChecks | None = None,
-        queues: QueueNotices | None = None,
+        checks: CheckTemplate | None = None,
+        queues: "QueueNotices | None" = None,
         sources: Sources | None = None,
         named: Callable[[bytes], object] | None = None,
     ) -> None:
@@ -312,12 +315,12 @@ class Mutator:
     def _remember(self, read: "_ReadPod", shape: PodShape, decision: Decision) -> None:
         self._decisions.add(shape, read.names, decision, _size(read.pod, shape.facts, decision))
 
-    async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
+    async def _checked(self, decision: Decision, request: AdmissionRequest, check: CheckTemplate) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
         await before_waiting()
         for need in decision.needs:
             try:
-                found = await checks.find(request.namespace, need)
+                found = await check(request.namespace, need)
             except TemplateUnavailableError as error:
                 if decision.shadowed is None:
                     return self._without_template(error, decision)
@@ -480,3 +483,81 @@ def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
         f"the object is not a readable {request.kind.kind}: {error}.",
         "Compare it with the API reference of its kind.",
     )
+
+
+MOST_NAMESPACES: Final = 4096
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True):
+    labels: dict[str, object] | None = None
+    annotations: dict[str, object] | None = None
+    ownerReferences: list[dict[str, object]] | None = None  # noqa: N815 - the API's spelling
+
+
+class _QueuedSpec(msgspec.Struct, frozen=True):
+    schedulerName: str | None = None  # noqa: N815
+
+
+class _Queued(msgspec.Struct, frozen=True):
+    """The fields that show a queue, and the owners, which are not in the view of a pod."""
+
+    metadata: _OwnedMetadata = _OwnedMetadata()
+    spec: _QueuedSpec = _QueuedSpec()
+
+
+_decode: Final = msgspec.json.Decoder(_Queued).decode
+
+
+class QueueNotices:
+    """Remembers the namespaces that got the warning. Used on the event loop only."""
+
+    def __init__(self, most: int = MOST_NAMESPACES) -> None:
+        """Remember at most `most` namespaces."""
+        self._most = most
+        self._told: set[tuple[str, bool]] = set()
+
+    def noted(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """A decision that shows a queue, with NEU232 if it is the first of its namespace that the queue does not count.
+
+        A dry run is told, and not remembered.
+        """
+        if not decision.claimed_class:
+            return decision
+        notice = request.namespace, decision.alternatives
+        if notice in self._told or len(self._told) >= self._most:
+            return decision
+        found = _losing(bytes(request.object), _added(decision))
+        if not found:
+            return decision
+        if not request.dryRun:
+            self._told.add(notice)
+        said = f"This is said once for namespace {request.namespace}."
+        told = tuple(
+            queues.uncounted(each, decision.claimed_class, said, alternatives=decision.alternatives) for each in found
+        )
+        return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
+
+
+def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
+    """The queues that do not count the claim of a pod. `added`: what conversion adds, see `_added`."""
+    try:
+        pod = _decode(raw)
+    except pods.UnreadableError:
+        return ()
+    labels = {**(pod.metadata.labels or {}), **{key: value for key, value in added.items() if key != queues.SCHEDULER}}
+    shown = {
+        "metadata": {"labels": labels, "annotations": pod.metadata.annotations},
+        "spec": {"schedulerName": added.get(queues.SCHEDULER, pod.spec.schedulerName)},
+    }
+    by_template = queues.owned_by_job(pod.metadata.ownerReferences)
+    only_pods = by_template and queues.counted_alone(labels, pod.metadata.annotations or {})
+    return queues.losing_count(queues.queues_of_pod(shown, only_pods=only_pods), by_template=by_template)
+
+
+def _added(decision: Decision) -> dict[str, str]:
+    """Queue labels, and the scheduler's name under its pointer, that policies add to the pod."""
+    return {
+        queues.POINTERS[operation["path"]]: str(operation["value"])
+        for operation in decision.patch
+        if operation["path"] in queues.POINTERS and operation["op"] != "remove"
+    }

@@ -41,13 +41,17 @@ from policies.judging.verdicts import PolicyOutcome, Verdict, near_expiry, objec
 from runtime import tracing
 from runtime.retries import Once
 from webhook.reviews import effort
-from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import Asking, MatchingPolicies, look_up_seconds, subject_for, unreadable
-from webhook.reviews.reviewer import Review, Reviewer, before_waiting
-from webhook.reviews.slices import working_time
-from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.policy_requests import (
+    Asking,
+    Execution,
+    MatchingPolicies,
+    look_up_seconds,
+    subject_for,
+    unreadable,
+)
+from webhook.reviews.reviewer import Review, Reviewer, before_waiting, fitting
+from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left, working_time
 
 log = logging.getLogger(__name__)
 

@@ -35,14 +35,12 @@ from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
 from webhook.reviews.claim_reading import KINDS as CLAIM_KINDS
 from webhook.reviews.claim_reading import decode, read_specs, shape_of
-from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.slices import working_time
-from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in
+from webhook.reviews.reviewer import before_waiting, fitting
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in, working_time
 from webhook.reviews.workloads import MOST_CLAIMS, check_workload, read_workload
 
 if TYPE_CHECKING:
-    from webhook.reviews.claim_bounds import ClaimBounds
+    from webhook.reviews.policy_steering import ClaimBounds
 
 
 _DECISIONS: Final = 1024 * 1024

@@ -26,13 +26,19 @@ from runtime.api_server import TimedApiServer
 from runtime.kubeconfigs import NAMESPACE_FILE
 from runtime.startup import StartupError
 from webhook.cluster.leases import LeaseIdentity, Leases
-from webhook.edge.application import Check
+from webhook.edge.endpoints import Check
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference
-from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, LoadedDigests, SecretKeeper
+from webhook.serving_certificate.keeper import (
+    Confirmations,
+    Follower,
+    Injector,
+    LoadedDigests,
+    ManagedSecret,
+    SecretKeeper,
+)
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
-from webhook.serving_certificate.secrets import ManagedSecret
 
 if TYPE_CHECKING:
     # Policies take 20 MiB: loaded only where there are some.

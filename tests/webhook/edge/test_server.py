@@ -297,7 +297,7 @@ class Slow(Answering):
         while not GO.exists():
             await asyncio.sleep(0.01)
         return await super().review(request)
-from webhook.edge.application import build
+from webhook.edge.endpoints import build
 from runtime import listening, logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader

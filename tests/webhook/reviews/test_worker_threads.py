@@ -11,8 +11,17 @@ import pytest
 
 from tests.support.timing import assert_below
 from webhook.reviews import worker_threads as lane
-from webhook.reviews.slices import PAUSE, SLICE, working_time
-from webhook.reviews.worker_threads import SIZES, Inline, LaneFullError, LaneTimeoutError, ThreadLane, caller_waits
+from webhook.reviews.worker_threads import (
+    PAUSE,
+    SIZES,
+    SLICE,
+    Inline,
+    LaneFullError,
+    LaneTimeoutError,
+    ThreadLane,
+    caller_waits,
+    working_time,
+)
 
 MEDIUM, LONG = 2 * SIZES[0].estimate, 2 * SIZES[1].estimate
 """Estimates, in seconds."""

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kubeletplugin.changes import repeat
-from kubeletplugin.ports import WAITS
+from kubeletplugin.waiting import WAITS, repeat
 from runtime.api_server import ApiServerError, StatusError, UnreachableError
 from tests.kubeletplugin.fakes import FakeClock
 
