@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.resources import CORE_EVENTS, NODES
-from kubeletplugin.waiting import WAITS, JsonObject
+from kubeletplugin.ports import WAITS, JsonObject
 from neuron import names
 from neuron.api.resource_versions import VERSIONS, converted
 from runtime.answers import identity

@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client import Gauge
 
 from kubeletplugin import api_store
+from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.node_checks import ContainerLooks, NodeChecks, NodeReader, node_info
 from kubeletplugin.device_info import DeviceInfo, UseReader
 from kubeletplugin.discover import emulate
@@ -49,6 +50,7 @@ from kubeletplugin.node_events import (
     node_checks,
     other_driver,
 )
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
 from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
@@ -61,7 +63,6 @@ from kubeletplugin.publish.offer import KubeletGate
 from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
 from kubeletplugin.publish.slices import driver_version, published_attributes
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import WAITS, Changing, Clock, JsonObject
 from neuron import names
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime import listening, tracing

@@ -19,15 +19,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover import sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_name, physical_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
-from kubeletplugin.waiting import WAITS, Clock, UsageUnknownError
 
 _CORE: Final = re.compile(r"neuron_core([0-9]{1,3})", re.ASCII)
 _POWER_FIELDS: Final = 5

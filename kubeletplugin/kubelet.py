@@ -21,11 +21,12 @@ from typing import Any, Final
 
 import grpc
 
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.pb import dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, health_v1_pb2, registration_v1_pb2
+from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate
-from kubeletplugin.waiting import WAITS, Clock
 from neuron import names
 from runtime import tracing
 from runtime.retries import Backoff

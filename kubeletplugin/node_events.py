@@ -12,15 +12,16 @@ from typing import Final
 from prometheus_client import Gauge
 
 from kubeletplugin.api_store import EVENT_NAMESPACE
+from kubeletplugin.changes import Changing, Clock, report_changes
 from kubeletplugin.checks.node_checks import NodeChecks, event_text
 from kubeletplugin.checks.table import Grade
 from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import JsonObject, timestamp
 from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, KubeletGate, OtherDriver
 from kubeletplugin.settings import Guard
-from kubeletplugin.waiting import Changing, Clock, JsonObject, report_changes, timestamp
 from neuron import names
 from runtime.api_server import ApiServerError
 

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from kubeletplugin import api_store
+from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.checks.readings import ClaimContainer, NodeInfo, Readings, container_nodes, read_files
 from kubeletplugin.checks.table import Grade, NodeFinding, judge
 from kubeletplugin.discover.health import Catalogues, HealthMonitor
@@ -30,13 +31,13 @@ from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.discover.processes import ContainerProcess, Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
 from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
 from kubeletplugin.publish.slices import driver_version
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import WAITS, Changing, Clock, JsonObject, UsageUnknownError
 from neuron.api.fields import mapping, mappings
 from neuron.findings import short
 from runtime.api_server import ApiServerError, ClusterUnavailableError

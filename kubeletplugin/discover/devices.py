@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final, Literal
 
 from kubeletplugin.discover.sysfs import MOST_CORES, NodeHardware
-from kubeletplugin.waiting import JsonObject
+from kubeletplugin.ports import JsonObject
 from neuron import names
 from neuron.api.taints import Taint
 from neuron.hardware import capacities

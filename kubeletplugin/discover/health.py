@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
-from kubeletplugin.waiting import WAITS, Changing, Clock
+from kubeletplugin.ports import WAITS
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.taints import Taint

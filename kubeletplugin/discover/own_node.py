@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
+from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.health import HealthMonitor, NodeFacts, node_facts
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.waiting import WAITS, Changing, Clock, JsonObject, WritePause, repeat, version_of, waking
+from kubeletplugin.ports import WAITS, JsonObject, version_of
 from neuron import names
 from neuron.api.nodes import read_node
 from neuron.api.taints import Cordon, read_cordon

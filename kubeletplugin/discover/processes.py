@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kubeletplugin.discover.sysfs import DEVICE_NAME
-from kubeletplugin.waiting import WAITS, NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import WAITS, NoProcessesError, UsageUnknownError
 
 SUFFIX: Final = ".json"
 _PART: Final = re.compile(r"[A-Za-z0-9-]{1,63}", re.ASCII)

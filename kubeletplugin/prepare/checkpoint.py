@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeletplugin.files import DiskFiles, durable_write
-from kubeletplugin.waiting import JsonObject
+from kubeletplugin.ports import JsonObject
 
 FILE_NAME: Final = "checkpoint.json"
 API_VERSION: Final = "checkpoint.neuron.aws.com/v1"

@@ -13,11 +13,12 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kubeletplugin.changes import Clock, waking
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.driver import ClaimReference, Driver
-from kubeletplugin.waiting import WAITS, Clock, JsonObject, timestamp, waking
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim

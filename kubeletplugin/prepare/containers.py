@@ -22,8 +22,8 @@ from kubeletplugin.discover.devices import physical_cores
 from kubeletplugin.discover.processes import ClaimFile, read_name
 from kubeletplugin.discover.sysfs import Membership, NodeHardware, UltraServer
 from kubeletplugin.files import DiskFiles, durable_remove, durable_update, is_leftover
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.waiting import JsonObject
 from neuron import names
 from neuron.api.allocation import AllocatedClaim
 from neuron.api.configs import ConfigsInForce

@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn, Protocol, TypeVar
 
 from kubeletplugin.api_store import ApiStore
+from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, uid_before
 from kubeletplugin.prepare.containers import UltraServerError
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, by_processes, unknown
-from kubeletplugin.waiting import WAITS, Clock, JsonObject, NoProcessesError, UsageUnknownError
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from runtime.api_server import ApiServerError

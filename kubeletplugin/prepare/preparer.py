@@ -12,6 +12,7 @@ from typing import Final
 
 from kubeletplugin.discover.devices import device_name
 from kubeletplugin.files import DiskFiles, is_leftover, locked
+from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import (
     Checkpoint,
@@ -33,7 +34,6 @@ from kubeletplugin.prepare.decide import (
     undecided,
     undecided_device,
 )
-from kubeletplugin.waiting import WAITS
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"

@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kubeletplugin.changes import Clock
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 from kubeletplugin.prepare.decide import NodeView, Told, Variables, undecided_device
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import Hold, UsedDevice, in_use
-from kubeletplugin.waiting import WAITS, Clock, JsonObject, NoProcessesError, UsageUnknownError
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
 from neuron.api.fields import WrongFormError, mapping, mappings

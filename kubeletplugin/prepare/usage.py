@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import grpc
 
+from kubeletplugin.changes import Changing
 from kubeletplugin.discover.processes import Processes, ProcessUse
 from kubeletplugin.pb import podresources_v1_pb2
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.waiting import WAITS, Changing, UsageUnknownError
 from neuron import names
 
 _LIST: Final = "/v1.PodResourcesLister/List"

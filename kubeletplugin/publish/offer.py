@@ -15,12 +15,13 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from kubeletplugin.changes import Changing, Clock
 from kubeletplugin.discover.devices import NODE_DEVICE, device_index
 from kubeletplugin.discover.health import HealthSnapshot, taints
 from kubeletplugin.discover.own_node import NodeState
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.slices import NodeDevices, is_slice_name
 from kubeletplugin.settings import DriverSettings, Guard
-from kubeletplugin.waiting import WAITS, Changing, Clock
 from neuron import names
 from neuron.api.taints import Cordon, Taint
 from neuron.findings import few, quoted

@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
+from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, share_setting, shares_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject, version_of
 from kubeletplugin.prepare.usage import Holds
 from kubeletplugin.publish.offer import (
     DEVICES,
@@ -38,7 +40,6 @@ from kubeletplugin.publish.slices import (
     without_times,
 )
 from kubeletplugin.settings import DriverSettings, Guard
-from kubeletplugin.waiting import WAITS, Changing, Clock, JsonObject, WritePause, repeat, version_of, waking
 from neuron import names
 from neuron.known_faults import Component, Withheld, of, parse
 from runtime.api_server import ApiServerError

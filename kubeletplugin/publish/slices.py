@@ -27,7 +27,7 @@ from kubeletplugin.discover.devices import (
 )
 from kubeletplugin.discover.health import NETWORK_LAYERS, NodeFacts
 from kubeletplugin.discover.sysfs import NodeHardware, Place
-from kubeletplugin.waiting import JsonObject
+from kubeletplugin.ports import JsonObject
 from neuron import names
 from neuron.api.taints import Taint
 from neuron.hardware import capacities, connections

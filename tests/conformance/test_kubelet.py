@@ -9,8 +9,8 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from kubeletplugin.changes import Clock
 from kubeletplugin.kubelet import SERVICES, handlers, registration
-from kubeletplugin.waiting import Clock
 from tests.conformance import protocols
 from tests.conformance.schemas import KUBELET, recorded
 

@@ -19,6 +19,7 @@ from kubeletplugin.discover.health import node_facts
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, read_ultraserver
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare import cdi
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
 from kubeletplugin.prepare.containers import MetadataFiles
@@ -26,7 +27,6 @@ from kubeletplugin.prepare.decide import NodeView, undecided
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import UsedDevice
 from kubeletplugin.publish.slices import published_attributes
-from kubeletplugin.waiting import JsonObject
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from neuron.api.nodes import read_node
 from neuron.hardware.instances import Catalogue

@@ -7,10 +7,10 @@ import pytest
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import node_state
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.publish.offer import needs_taints, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import JsonObject
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import FakeApi, FakeClock, Node, node_object
 from tests.kubeletplugin.publish.test_publisher import publishing

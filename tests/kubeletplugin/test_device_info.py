@@ -12,9 +12,9 @@ from kubeletplugin.device_info import CoresUse, DeviceInfo, UseReader, rows, use
 from kubeletplugin.discover import emulate
 from kubeletplugin.discover.health import DeviceHealth, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
+from kubeletplugin.ports import UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedDevice, Share
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice
-from kubeletplugin.waiting import UsageUnknownError
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node, allocated, devices, prepared_claim, uid
 

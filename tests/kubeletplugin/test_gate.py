@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.offer import KubeletGate
-from kubeletplugin.waiting import WAITS
 from tests.kubeletplugin.fakes import FakeClock
 
 

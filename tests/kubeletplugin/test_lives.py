@@ -16,6 +16,7 @@ import pytest
 
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse, read_name
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import JsonObject, UsageUnknownError
 from kubeletplugin.prepare.cdi import SpecFiles, parse_id
 from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
 from kubeletplugin.prepare.containers import MetadataFiles, read_visible_cores
@@ -24,7 +25,6 @@ from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import UsedDevice
-from kubeletplugin.waiting import JsonObject, UsageUnknownError
 from tests.kubeletplugin.fakes import BOOT, NODE, FakeApi, FakeClock, Node, claim_object, devices, share, spec_name, uid
 from tests.kubeletplugin.mixtures import DiedError, MemoryFiles
 

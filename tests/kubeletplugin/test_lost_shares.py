@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, uid_before
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.decide import DeviceHeldError, as_told
-from kubeletplugin.waiting import JsonObject
 from neuron.api.allocation import AllocatedClaim
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, share, uid
 

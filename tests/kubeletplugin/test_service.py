@@ -33,8 +33,8 @@ from kubeletplugin.pb import (
     health_v1_pb2,
     registration_v1_pb2,
 )
+from kubeletplugin.ports import WAITS
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.waiting import WAITS
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import UnreachableError
 from tests.kubeletplugin.fakes import (

@@ -151,10 +151,6 @@ class TimeOuts:
             self.interrupt(task, BodyTooSlowError(self._seconds))
 
 
-def _in_chunks() -> int | None:
-    return None
-
-
 class _Reading:
     __slots__ = ("body", "declared", "memory_timeout", "owner", "reserved")
 
@@ -215,7 +211,7 @@ class BodyReader:
         return self._incomplete_bytes
 
     async def read(
-        self, receive: Receive, declared: Declared = _in_chunks, memory_timeout: float = 0.0
+        self, receive: Receive, declared: Declared = lambda: None, memory_timeout: float = 0.0
     ) -> bytes | bytearray:
         """Return the whole body; call `release` when it is not needed any more.
 
@@ -280,12 +276,7 @@ class BodyReader:
         return reading.body
 
     async def _allow(self, reading: _Reading, *, more: bool) -> None:
-        """Account for the bytes that a body has now.
-
-        Raises:
-            BodyTooLargeError: the body is, or will be, larger than the limit.
-            BodyTooManyError: no memory is free.
-        """
+        """Account for the bytes that a body has now. Raises BodyTooLargeError, BodyTooManyError."""
         size = len(reading.body)
         if size > self._limit or (size > self.SMALL and (reading.declared() or 0) > self._limit):
             raise BodyTooLargeError(self._limit, unread=more)
@@ -311,11 +302,7 @@ class BodyReader:
         self._count(0)
 
     def _count(self, size: int) -> None:
-        """Set the bytes of the current task's incomplete body.
-
-        Raises:
-            BodyTooManyError: the total is too large, and this body is the oldest.
-        """
+        """Set the bytes of the current task's incomplete body. Raises BodyTooManyError if it is the one to give up."""
         task = _current()
         self._incomplete_bytes += size - self._incomplete.get(task, 0)
         if size:
@@ -331,11 +318,7 @@ class BodyReader:
 
 
 def _take(reading: _Reading, message: Message) -> bool:
-    """Add a message to a body. Returns whether more messages follow.
-
-    Raises:
-        ClientGoneError: the client disconnected.
-    """
+    """Add a message to a body. Returns whether more messages follow. Raises ClientGoneError."""
     if message["type"] != "http.request":
         raise ClientGoneError
     piece: bytes = message.get("body", b"")

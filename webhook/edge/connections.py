@@ -127,10 +127,6 @@ def _head(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return b"".join((STATUS_LINE[HTTPStatus.OK], *lines, b"content-type: application/json\r\ncontent-length: "))
 
 
-def _nothing() -> None:
-    pass
-
-
 _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerTurns]] = WeakKeyDictionary()
 
 
@@ -344,7 +340,7 @@ class ClientConnection(HttpToolsProtocol):
                 # The connection keeps its last cycle: without the body, and without a reference back to the connection,
                 # so that both are freed when it ends.
                 cycle.body = bytearray()
-                cycle.on_response = _nothing
+                cycle.on_response = lambda: None
                 head = _head(tuple(cycle.default_headers))
                 self._corked.write_whole(b"%b%d\r\n\r\n%b" % (head, len(payload), payload))
                 self.on_response_complete()

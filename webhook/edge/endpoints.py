@@ -12,7 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -58,14 +58,6 @@ _FRAMES: Final = 20
 
 
 Refusal = tuple[wire.AdmissionRequest, Decision]
-
-
-@runtime_checkable
-class AnswersAlways(Protocol):
-    """A reviewer that has reviews to deny if they cannot be decided (a policy that denies and fails closed)."""
-
-    def must_answer(self, request: wire.AdmissionRequest) -> bool:
-        """Whether to deny a review that cannot be decided. Reads the review without its objects."""
 
 
 class HTTPError(Exception):
@@ -148,7 +140,8 @@ class AdmissionEndpoint:
         """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
-        self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
+        # Whether to deny a review that cannot be decided, by a policy that denies and fails closed: `PolicedValidator`.
+        self._must_answer: Exempt = getattr(reviewer, "must_answer", never)
         self._bodies = limits.bodies
         self._callers = limits.callers
         self._metrics = telemetry.metrics.path(path)
@@ -184,7 +177,12 @@ class AdmissionEndpoint:
             payload = reviews.encode(request, decision)
         except Exception:  # noqa: BLE001 - it happens again in the application, which reports it
             return None
-        self._record_soon(request, decision, started, len(body), scope)
+        # Counted and logged after the answer was sent, together with the others of this iteration. The event loop sends
+        # answers at the end of an iteration, so this waits for the next one.
+        if not self._unrecorded:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._record_all)
+        self._unrecorded.append((request, decision, self._clock() - started, len(body), scope))
         return payload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +225,7 @@ class AdmissionEndpoint:
     ) -> None:
         gate = self._gate
         with tracing.span("decode"):
-            request, decision = _decode(body) if len(body) <= BodyReader.SMALL else await _decode_large(body)
+            request, decision = await _decode(body)
         if traced is not None:
             traced.set_attribute("k8s.admission.uid", request.uid)
         overload = overload or gate.busy()
@@ -246,7 +244,9 @@ class AdmissionEndpoint:
             raise HTTPError(503, gate.shed(why), pause=pause) from error
         except Exception as error:
             # Without the exception's text, which may quote the object.
-            extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}
+            frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
+            at = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+            extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": at}
             log.error("review failed", extra=extra)  # noqa: TRY400
             raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
         finally:
@@ -260,18 +260,6 @@ class AdmissionEndpoint:
             headers.append(_CLOSE)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
-
-    def _record_soon(
-        self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
-    ) -> None:
-        """Count and log a review after its answer was sent, together with the others of this iteration.
-
-        The event loop sends answers at the end of an iteration, so this waits for the next one.
-        """
-        if not self._unrecorded:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._record_all)
-        self._unrecorded.append((request, decision, self._clock() - started, size, scope))
 
     def _record_all(self) -> None:
         answered, self._unrecorded = self._unrecorded, []
@@ -323,7 +311,9 @@ class AdmissionEndpoint:
             raise HTTPError(405, f"Reviews are sent to {self._path} with POST.", headers={"Allow": "POST"})
         # The API server sends exactly this header; only other spellings are parsed.
         if _JSON not in scope["headers"]:
-            _check_content_type(scope)
+            given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
+            if given.partition(";")[0].strip().lower() != "application/json":
+                raise HTTPError(415, f"Reviews are application/json; this request is {given[:100]!r}.")
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
@@ -354,7 +344,9 @@ class AdmissionEndpoint:
     async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.failed(error.status)
         if error.status < 500:
-            self._refusals.refused(self._path, error.status, error.message, _client(scope))
+            client = scope.get("client")
+            shown = f"{client[0]}:{client[1]}" if client else ""
+            self._refusals.refused(self._path, error.status, error.message, shown)
         headers = dict(error.headers)
         if error.pause and not self._lifecycle.draining:
             await asyncio.sleep(error.pause)
@@ -372,44 +364,22 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """The review, and its denial if its object is unreadable.
-
-    Raises:
-        HTTPError: the body is not a valid review.
-    """
+async def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
+    """The review, and its denial if its object is unreadable. Raises HTTPError for a body that is no review."""
     try:
+        if len(body) > BodyReader.SMALL:
+            await _scan(body)
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
     except reviews.UnreadableReviewError as error:
-        return _unreadable(error)
-
-
-async def _decode_large(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """As `_decode`, after a scan of the body's size and depth."""
-    try:
-        await _scan(body)
-    except reviews.BadReviewError as error:
-        raise HTTPError(400, str(error)) from error
-    except reviews.UnreadableReviewError as error:
-        return _unreadable(error)
-    return _decode(body)
-
-
-def _unreadable(error: reviews.UnreadableReviewError) -> Refusal:
-    message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
-    finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
-    return error.request, denied("unreadable", finding)
+        message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
+        finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+        return error.request, denied("unreadable", finding)
 
 
 async def _scan(body: bytes | bytearray) -> None:
-    """Check that the body has no more levels and values than may be decoded; yields to the event loop between pieces.
-
-    Raises:
-        reviews.BadReviewError: it has more, and it is not a valid review.
-        reviews.UnreadableObjectError: it has more.
-    """
+    """Raise as `reviews.decode` for more levels and values than may be decoded; yields to the event loop in between."""
     scan = nesting.Scan(body, nesting.PARSED_LEVELS)
     goes_on = True
     try:
@@ -418,20 +388,6 @@ async def _scan(body: bytes | bytearray) -> None:
             await asyncio.sleep(0)
     except nesting.TooDeepError as error:
         raise reviews.unreadable(body, str(error)) from error
-
-
-def _frames(error: BaseException) -> list[str]:
-    """File, line and function of the frames of an exception, innermost last."""
-    return [
-        f"{frame.filename}:{frame.lineno} {frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
-    ]
-
-
-def _check_content_type(scope: Scope) -> None:
-    content_type = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise HTTPError(415, f"Reviews are application/json; this request is {content_type[:100]!r}.")
 
 
 def _declared(scope: Scope) -> int | None:
@@ -443,11 +399,6 @@ def _declared(scope: Scope) -> int | None:
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
-
-
-def _client(scope: Scope) -> str:
-    client = scope.get("client")
-    return f"{client[0]}:{client[1]}" if client else ""
 
 
 # --- health, and the application --------------------------------------------------------------------------------------

@@ -117,11 +117,7 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
 
 
 def _check_utf8(body: bytes | bytearray) -> None:
-    """Check the encoding of the whole body: members that stay undecoded are decoded in many places.
-
-    Raises:
-        BadReviewError: it is not UTF-8.
-    """
+    """Raise BadReviewError for a body that is not UTF-8: members that stay undecoded are decoded in many places."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(body), _PIECE):
@@ -132,11 +128,7 @@ def _check_utf8(body: bytes | bytearray) -> None:
 
 
 def _check_members(request: wire.AdmissionRequest) -> None:
-    """Check the types of the members that stay undecoded until they are needed.
-
-    Raises:
-        BadReviewError: a member has the wrong type.
-    """
+    """Raise BadReviewError for a wrong type of a member that stays undecoded until it is needed."""
     name = "resource"
     try:
         _decode_resource(request.resource)
@@ -193,7 +185,9 @@ def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:
 
 def render(decision: Decision) -> Rendered:
     """Render a decision, and cache the result in it."""
-    body = _denial(decision) if decision.errors else _admission(decision)
+    body = _denial(decision) if decision.errors else _common(decision, allowed=True)
+    if decision.patch and not decision.errors:
+        body |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(decision.patch)).decode()}
     encoded = orjson.dumps(body)
     rendered = Rendered(
         # Denied: `..."details":{"causes":[...]` stays open. Allowed: the response and the review are closed.
@@ -224,14 +218,6 @@ def _line(text: str) -> str:
     """One printable line: warnings are HTTP headers, where control characters are an error."""
     line = " ".join(_clean(text).split())
     return line if len(line) <= BOUNDS.warning else line[: BOUNDS.warning - 1] + "…"
-
-
-def _admission(decision: Decision) -> dict[str, object]:
-    response = _common(decision, allowed=True)
-    if decision.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(decision.patch)).decode()
-    return response
 
 
 def _denial(decision: Decision) -> dict[str, object]:
@@ -298,7 +284,8 @@ def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     left = BOUNDS.audit
     for key, text in annotations.items():
-        value = _encodable(text)
+        # JSON can express lone surrogates, and UTF-8 cannot.
+        value = text if text.isascii() else text.encode("utf-8", "replace").decode()
         left -= len(key) + len(orjson.dumps(value))
         if left < 0:
             break
@@ -311,13 +298,6 @@ def _clean(text: str) -> str:
 
     Terminals execute control characters, and bidirectional ones change the apparent text of a line.
     """
-    return text if text.isprintable() else "".join(map(_printable, text))
-
-
-def _printable(letter: str) -> str:
-    return letter if letter == "\n" or letter.isprintable() else " "
-
-
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON can express but UTF-8 cannot."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if text.isprintable():
+        return text
+    return "".join(letter if letter == "\n" or letter.isprintable() else " " for letter in text)

@@ -82,7 +82,9 @@ def of_selectors(expressions: Iterable[str], memory: ExpressionMemory[Judged] | 
     seconds = 0.0
     for expression in dict.fromkeys(expressions):
         if memory is None or memory.get(expression) is None:
-            seconds += _of_selector(expression)
+            loops = sum(1 for _ in _LOOPS.finditer(expression))
+            own = _PER_SELECTOR + len(expression) * _PER_CHARACTER + loops * loops * _PER_LOOP
+            seconds += min(own, _LONGEST_SELECTOR)
             if seconds >= _MOST:
                 return _MOST
     return seconds
@@ -117,12 +119,6 @@ def of_judging(specs: Iterable[ReadSpec], size: int, context: ClaimContext) -> f
     expressions = (each for spec in specs for each in spec.expressions(context.classes))
     units = units_of_judging(specs)
     return of_deciding(size) + units * _PER_UNIT_JUDGED + of_selectors(expressions, context.memory)
-
-
-def _of_selector(expression: str) -> float:
-    loops = sum(1 for _ in _LOOPS.finditer(expression))
-    seconds = _PER_SELECTOR + len(expression) * _PER_CHARACTER + loops * loops * _PER_LOOP
-    return min(seconds, _LONGEST_SELECTOR)
 
 
 class Costs(Generic[Key]):

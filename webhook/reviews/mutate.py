@@ -12,7 +12,7 @@ from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
 from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
 from conversion.claims.mapped_templates import Need
-from conversion.claims.templates import KIND, Template
+from conversion.claims.templates import KIND
 from conversion.claims.work import TooMuchWorkError
 from conversion.decide import (
     EnrichableClaim,
@@ -40,7 +40,7 @@ from runtime import tracing
 from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
-from webhook.reviews.reviewer import before_waiting
+from webhook.reviews.reviewer import before_waiting, unreadable
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
 _CLAIM_KINDS: Final = ("ResourceClaim", KIND)
@@ -128,7 +128,7 @@ class Mutator:
                 decided, units = None, error.units
             decision = await self._decide_in_lane(request, units) if decided is None else decided
         except pods.UnreadableError as error:
-            return denied("unreadable", _unreadable(request, error))
+            return denied("unreadable", unreadable(request, error))
         if decision.needs and self._checks is not None:
             decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
@@ -140,10 +140,8 @@ class Mutator:
         return self._queues.noted(request, decision) if decision.shows_queue else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object, or one that does not depend on the object; None: decide in the lane.
-
-        Raises:
-            TooMuchWorkError: decide in the lane.
+        """The decision about a small object, or one that does not depend on the object; None, TooMuchWorkError: in the
+        lane.
         """
         subject = _subject(request)
         if isinstance(subject, Decision):
@@ -153,7 +151,7 @@ class Mutator:
             if not pods.may_concern_us(raw) and (self._named is None or not self._named(raw)):
                 return _NOT_NEURON
             return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
-        if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
+        if _size_of(request) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
             with effort.on_the_loop():
@@ -165,7 +163,7 @@ class Mutator:
     async def _decide_in_lane(self, request: AdmissionRequest, units: int) -> Decision:
         """The decision about a large object, or one that takes much work; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
-        size = len(bytes(request.object)) + len(bytes(request.oldObject))
+        size = _size_of(request)
         seconds = effort.of_planning(units, size)
         if subject is _Subject.CHANGED_POD:
             return await self._lane.run(namespace, self._restoring(request), seconds)
@@ -224,19 +222,18 @@ class Mutator:
 
     async def _enrich_in_lane(self, request: AdmissionRequest, seconds: float) -> Decision:
         """The same about any claim or template; reading and deciding run in the lane."""
-        size = len(bytes(request.object)) + len(bytes(request.oldObject))
-        read = await self._lane.run(request.namespace, self._reading_claim(request), effort.of_reading(size))
+        reading = effort.of_reading(_size_of(request))
+        read = await self._lane.run(request.namespace, self._reading_claim(request), reading)
         if isinstance(read, Decision):
             return read
-        claim, steering = read.claim, read.steering
         facts, context = self._cluster.namespace(request.namespace), self._current_context()
-        key = (read.key, facts, steering)
+        key = (read.key, facts, read.steering)
         decision = self._enriched.get(key)
         if decision is None:
-            work = functools.partial(decide_claim, claim, facts, context, steering)
+            work = functools.partial(decide_claim, read.claim, facts, context, read.steering)
             decision = await self._lane.run(request.namespace, work, seconds)
             if context is self._context:
-                self._remember_claim(key, claim, decision)
+                self._remember_claim(key, read.claim, decision)
         return decision
 
     def _remember_claim(self, key: Hashable, claim: EnrichableClaim, decision: Decision) -> None:
@@ -281,12 +278,11 @@ class Mutator:
                 return (each.name for each in templates_of_record(old, facts, context, steering()))
 
             known = restore_pods.UpdateFacts(
-                labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
+                lambda: (pods.decode_labels(request.object), pods.decode_labels(request.oldObject)),
+                lambda: verify(old, template, self._sources, computed),
+                lambda: steering().hints,
             )
             return restore_pods.restore(pods.decode(request.object), old, known)
-
-        def labels() -> tuple[restore_pods.Labels, restore_pods.Labels]:
-            return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
 
         return work
 
@@ -343,7 +339,9 @@ class Mutator:
                 if not request.dryRun:
                     await self._templates.ensure(request.namespace, template)
                 elif not await self._templates.check(request.namespace, template):
-                    decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
+                    said = f"dry run: ResourceClaimTemplate {template.name} was not created."
+                    told = warning("NEU207", "", said, value=template.name)
+                    decision = dataclasses.replace(decision, warnings=(*decision.warnings, told))
             except OtherTemplateError as error:
                 decision = with_other(decision, request.namespace, template, error.version)
             except TemplateUnavailableError as error:
@@ -459,6 +457,10 @@ def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.Leader
     return workload, leader_worker_sets.named_templates(workload)
 
 
+def _size_of(request: AdmissionRequest) -> int:
+    return len(bytes(request.object)) + len(bytes(request.oldObject))
+
+
 def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     """Bytes of a cached decision and its key, about."""
     texts = sum([len(key) + len(value) for key, value in facts.annotations]) if facts.annotations else 0
@@ -468,21 +470,6 @@ def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     for template in decision.templates:
         made += template.size or size_of(template.spec)
     return pod.size_of_key() + _SIZE_OF_JSON * (texts + made)
-
-
-def _not_created(template: Template) -> Finding:
-    return warning(
-        "NEU207", "", f"dry run: ResourceClaimTemplate {template.name} was not created.", value=template.name
-    )
-
-
-def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    return Finding(
-        "NEU114",
-        pods.place(error)[0],
-        f"the object is not a readable {request.kind.kind}: {error}.",
-        "Compare it with the API reference of its kind.",
-    )
 
 
 MOST_NAMESPACES: Final = 4096
@@ -526,7 +513,13 @@ class QueueNotices:
         notice = request.namespace, decision.alternatives
         if notice in self._told or len(self._told) >= self._most:
             return decision
-        found = _losing(bytes(request.object), _added(decision))
+        # Queue labels, and the scheduler's name under its pointer, that policies add to the pod.
+        added = {
+            queues.POINTERS[operation["path"]]: str(operation["value"])
+            for operation in decision.patch
+            if operation["path"] in queues.POINTERS and operation["op"] != "remove"
+        }
+        found = _losing(bytes(request.object), added)
         if not found:
             return decision
         if not request.dryRun:
@@ -539,7 +532,7 @@ class QueueNotices:
 
 
 def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
-    """The queues that do not count the claim of a pod. `added`: what conversion adds, see `_added`."""
+    """The queues that do not count the claim of a pod. `added`: what policies add to it."""
     try:
         pod = _decode(raw)
     except pods.UnreadableError:
@@ -552,12 +545,3 @@ def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
     by_template = queues.owned_by_job(pod.metadata.ownerReferences)
     only_pods = by_template and queues.counted_alone(labels, pod.metadata.annotations or {})
     return queues.losing_count(queues.queues_of_pod(shown, only_pods=only_pods), by_template=by_template)
-
-
-def _added(decision: Decision) -> dict[str, str]:
-    """Queue labels, and the scheduler's name under its pointer, that policies add to the pod."""
-    return {
-        queues.POINTERS[operation["path"]]: str(operation["value"])
-        for operation in decision.patch
-        if operation["path"] in queues.POINTERS and operation["op"] != "remove"
-    }

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -28,8 +29,11 @@ from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge
 from policies.judging.rules import MutatingRule, ValidatingRule
 from policies.judging.subjects import RequestSubject, UnansweredError
+from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, LaneFullError, Result, seconds_left
+
+log = logging.getLogger(__name__)
 
 _LOOK_UP: Final = 0.4
 """Share of a review's remaining time that look-ups may use."""
@@ -68,16 +72,24 @@ class MatchingPolicies(Generic[AnyRule]):
         if found is None:
             bare = dataclasses.replace(bare_subject(request), namespace="any" if request.namespace else "")
             found = tuple(rule for rule in self._rules if matching.could_match(rule.match, bare))
-            if len(self._found) < _KINDS_REMEMBERED and _length(key) <= _LONGEST_KIND:
+            # The sender of the request chooses how long they are.
+            texts = (kind.kind, kind.group, kind.version, *resources, request.subResource, request.operation)
+            if len(self._found) < _KINDS_REMEMBERED and sum(map(len, texts)) <= _LONGEST_KIND:
                 self._found[key] = found
         return found
 
 
-def _length(key: tuple[object, ...]) -> int:
-    """Characters of a cache key; the sender of the request chooses them."""
-    kind, *others = key
-    texts = [getattr(kind, field) for field in ("kind", "group", "version")] + others
-    return sum(len(text) for text in texts if isinstance(text, str | bytes))
+class FailureLog:
+    """Logs each error of a policy once, for one set of policies."""
+
+    def __init__(self) -> None:
+        self._logged: Once[tuple[str, str]] = Once()
+
+    def log(self, failures: Iterable[tuple[str, str]]) -> None:
+        """Names of policies, and the places of their errors."""
+        for policy, place in failures:
+            if self._logged.first((policy, place)):
+                log.warning("policy failed", extra={"policy": policy, "error": place})
 
 
 def unreadable(request: AdmissionRequest, error: Exception) -> Finding:

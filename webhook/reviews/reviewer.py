@@ -7,14 +7,16 @@ review that ends there is the answer. What waits, or has an effect outside this 
 
 import dataclasses
 import re
+import textwrap
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
+from conversion.objects import pods
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
-from neuron.findings import Finding
+from neuron.findings import Finding, short
 
 Review: TypeAlias = Coroutine[Any, Any, Decision]
 """A review that has not begun."""
@@ -84,6 +86,13 @@ def _awaiting() -> Generator[Decision | None, Review, None]:
 
 # --- what a reviewer says ---------------------------------------------------------------------------------------
 
+
+def unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    """The error for an object that cannot be decoded."""
+    message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
+    return Finding("NEU114", pods.place(error)[0], message, "Compare it with the API reference of its kind.")
+
+
 COMFORTABLE_WARNING: Final = 120
 """Characters. The API's documentation recommends this length (AdmissionResponse.warnings)."""
 _SENTENCE_END = re.compile(r"(?<=[.?!]) (?=[A-Z])")
@@ -102,19 +111,10 @@ def _lines(text: str, room: int) -> Iterator[str]:
     """Lines of whole sentences; a sentence that is too long is broken between words."""
     line = ""
     for sentence in _SENTENCE_END.split(text):
-        for part in _broken(sentence, room):
+        for part in textwrap.wrap(sentence, room, break_on_hyphens=False):
             if line and len(line) + 1 + len(part) > room:
                 yield line
                 line = ""
             line = f"{line} {part}".lstrip()
     if line:
         yield line
-
-
-def _broken(sentence: str, room: int) -> Iterator[str]:
-    while len(sentence) > room:
-        cut = sentence.rfind(" ", 0, room + 1)
-        cut = cut if cut > 0 else room
-        yield sentence[:cut]
-        sentence = sentence[cut:].lstrip()
-    yield sentence

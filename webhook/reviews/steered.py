@@ -5,7 +5,6 @@
 
 import functools
 import json
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -29,12 +28,11 @@ from policies.applying.requests import ReviewAccess, decoded, review_nothing, si
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
-from policies.judging.mutations import Mutated, Mutating
+from policies.judging.mutations import Mutating
 from policies.judging.rules import MutatingRule, PolicySet
 from policies.judging.selectors import claim_context
 from runtime import tracing
 from runtime.remembered import Remembered
-from runtime.retries import Once
 from webhook.reviews import effort
 from webhook.reviews.mutate import Mutator, QueueNotices
 from webhook.reviews.policy_metrics import PolicyMetrics
@@ -44,6 +42,7 @@ from webhook.reviews.policy_requests import (
     Answers,
     Asking,
     Execution,
+    FailureLog,
     MatchingPolicies,
     run_with_retry,
     subject_for,
@@ -137,8 +136,6 @@ class SteeredMutator:
             return denied("policy", error.finding)
 
 
-log = logging.getLogger(__name__)
-
 Convert = Callable[[AdmissionRequest], Awaitable[Decision]]
 """Conversion, which decides about a request."""
 
@@ -163,7 +160,7 @@ class PolicyChanges:
         self._excluded = excluded_namespaces
         self._execution = execution
         self._metrics = metrics
-        self._logged: Once[tuple[str, str]] = Once()
+        self._failures = FailureLog()
 
     async def review(self, request: AdmissionRequest, convert: Convert) -> Decision:
         """Answer one review.
@@ -179,11 +176,18 @@ class PolicyChanges:
                 return await convert(request)
             await before_waiting()
             with tracing.span("policies"):
-                mutating, answers = await self._prepared(request, candidates)
+                subject = await subject_for(candidates, request, self._view)
+                read = functools.partial(decoded, subject, request)
+                known = await self._execution.read(request.namespace, size_of(request), read)
         except msgspec.DecodeError as error:
             return denied("unreadable", unreadable(request, error))
+        known, answers = self._asking.prepared(candidates, known)
+        mutating = Mutating(candidates, known, self._execution.clock)
         decision = await self._decided(request, mutating, answers, convert)
-        self._noted(mutating.results)
+        if self._metrics is not None:
+            for each in mutating.results:
+                self._metrics.mutated(each)
+        self._failures.log((each.rule.name, one.place) for each in mutating.results for one in each.failures)
         return decision
 
     async def _decided(
@@ -213,30 +217,6 @@ class PolicyChanges:
                 answer = await convert(await self._execution.read(request.namespace, size, written))
             else:
                 answer = await convert(request)
-
-    async def _prepared(
-        self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]
-    ) -> tuple[Mutating, Answers]:
-        """The policies with the decoded request, and its answers about permissions.
-
-        Raises:
-            msgspec.DecodeError: the objects cannot be decoded.
-        """
-        subject = await subject_for(candidates, request, self._view)
-        read = functools.partial(decoded, subject, request)
-        known = await self._execution.read(request.namespace, size_of(request), read)
-        known, answers = self._asking.prepared(candidates, known)
-        return Mutating(candidates, known, self._execution.clock), answers
-
-    def _noted(self, results: Iterable[Mutated]) -> None:
-        """Count the results, and log each error once for every set of policies."""
-        for each in results:
-            if self._metrics is not None:
-                self._metrics.mutated(each)
-            for failure in each.failures:
-                key = (each.rule.name, failure.place)
-                if self._logged.first(key):
-                    log.warning("policy failed", extra={"policy": each.rule.name, "error": key[1]})
 
 
 def _with_object(request: AdmissionRequest, data: Any) -> AdmissionRequest:

@@ -378,8 +378,11 @@ class ThreadLane:
         try:
             result: Result = await job.result(left)
         finally:
-            if not job.awaited:
-                self._forget(job)
+            if not job.awaited:  # it has ended, or its callers have
+                if self._under_way.get(job.key) is job:
+                    del self._under_way[job.key]
+                with self._changed:
+                    self._queues[job.size].remove(job)
         return result
 
     def close(self) -> None:
@@ -393,13 +396,6 @@ class ThreadLane:
         """Decisions in the queues."""
         return sum(map(len, self._queues))
 
-    def _forget(self, job: _Job) -> None:
-        """It has ended, or no caller waits for it."""
-        if self._under_way.get(job.key) is job:
-            del self._under_way[job.key]
-        with self._changed:
-            self._queues[job.size].remove(job)
-
     def _finish(self, job: _Job, value: object, error: Exception | None) -> None:
         """Answer its callers. On the event loop."""
         if self._under_way.get(job.key) is job:
@@ -412,7 +408,8 @@ class ThreadLane:
 
     def _put(self, job: _Job, left: float) -> None:
         with self._changed:
-            queue, running = self._queues[job.size], self._running_of(job)
+            queue = self._queues[job.size]
+            running = sum(each is not None and each[0].namespace == job.namespace for each in self._running)
             if queue.of_namespace(job.namespace) >= self._sizes[job.size].of_one:
                 raise LaneFullError(_FULL)
             if queue.ahead(job, running) * self._means[job.size] > left:
@@ -438,9 +435,6 @@ class ThreadLane:
         queue.add(job, running)
         self._changed.notify_all()
         return True
-
-    def _running_of(self, job: _Job) -> int:
-        return sum(each is not None and each[0].namespace == job.namespace for each in self._running)
 
     def _take(self, size: int) -> _Job | None:
         """The next job for the thread of a class; None after `close`."""

@@ -16,9 +16,9 @@ from kubeletplugin.checks.table import Grade, NodeFinding
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import node_checks
+from kubeletplugin.ports import WAITS
 from kubeletplugin.publish.publisher import SliceNote
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import WAITS
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.checks.test_containers import Host, host
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node

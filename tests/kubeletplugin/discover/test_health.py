@@ -12,7 +12,7 @@ import pytest
 from kubeletplugin.discover import health
 from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthStatus, NodeFacts, assess, taints
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware
-from kubeletplugin.waiting import WAITS
+from kubeletplugin.ports import WAITS
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue, InstanceType
 from tests.kubeletplugin.fakes import NODE, FakeClock, Node, until, working

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover.processes import ClaimFile, Folder, OpenDevice, Processes, ProcessUse
-from kubeletplugin.waiting import NoProcessesError, UsageUnknownError
+from kubeletplugin.ports import NoProcessesError, UsageUnknownError
 
 POD = "0a1b2c3d-1111-4222-8333-444455556666"
 SYSTEMD = f"0::/../../kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-abc.scope\n"

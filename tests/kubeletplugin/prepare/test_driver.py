@@ -14,9 +14,9 @@ import pytest
 from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
-from kubeletplugin.waiting import WAITS, JsonObject
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from runtime.api_server import ApiServerError, StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (

@@ -15,13 +15,13 @@ from kubeletplugin.discover.health import assess
 from kubeletplugin.discover.own_node import OwnNode, node_state
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.node_events import HoldReporter
+from kubeletplugin.ports import WAITS, JsonObject
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, uid_before
 from kubeletplugin.prepare.usage import Hold, Holds
 from kubeletplugin.publish import publisher
 from kubeletplugin.publish.offer import offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import WAITS, JsonObject
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import StatusError
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, prepared_claim, uid, until, working

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
+from kubeletplugin.ports import WAITS, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.usage import NoKubeletError, PodResources, UsedDevice, by_processes, in_use
-from kubeletplugin.waiting import WAITS, UsageUnknownError
 from tests.kubeletplugin.fakes import NODE, uid
 from tests.kubeletplugin.kubelet_server import FakeProcesses, KubeletServer, pod_resources, usage
 

@@ -14,12 +14,12 @@ import pytest
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share, uid_before
 from kubeletplugin.prepare.decide import PrepareError
 from kubeletplugin.prepare.driver import ClaimReference, Driver
 from kubeletplugin.prepare.sweep import Sweeper
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, PodResources
-from kubeletplugin.waiting import JsonObject, NoProcessesError, UsageUnknownError
 from runtime.api_server import StatusError, UnreachableError, UnreadableAnswerError
 from tests.kubeletplugin.fakes import (
     NODE,

@@ -7,10 +7,10 @@ import pytest
 from kubeletplugin.discover.devices import NODE_DEVICE
 from kubeletplugin.discover.health import HealthSnapshot, assess
 from kubeletplugin.discover.own_node import NodeState, node_state
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.publish.offer import DEVICE_PLUGIN_TAINT, needs_taints, offer
 from kubeletplugin.publish.slices import ClusterFeatures, desired_slices
 from kubeletplugin.settings import DriverSettings, Guard
-from kubeletplugin.waiting import JsonObject
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import Node, node_object
 

@@ -14,11 +14,11 @@ import pytest
 from kubeletplugin.discover.health import HealthMonitor
 from kubeletplugin.discover.own_node import OwnNode
 from kubeletplugin.metrics import PluginMetrics
+from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare.usage import Holds
 from kubeletplugin.publish.offer import KubeletGate
 from kubeletplugin.publish.publisher import NodeSources, Publisher, SliceNote
 from kubeletplugin.settings import DriverSettings
-from kubeletplugin.waiting import JsonObject
 from neuron.hardware.instances import Catalogue
 from runtime.api_server import UnreachableError
 from tests.kubeletplugin.fakes import NODE, FakeApi, FakeClock, Node, node_object, until, working

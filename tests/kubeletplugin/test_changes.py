@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kubeletplugin.waiting import WAITS, repeat
+from kubeletplugin.changes import repeat
+from kubeletplugin.ports import WAITS
 from runtime.api_server import ApiServerError, StatusError, UnreachableError
 from tests.kubeletplugin.fakes import FakeClock
 
