@@ -25,7 +25,7 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_nam
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import WAITS, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
+from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
@@ -132,15 +132,11 @@ def rows(
                 if is_of(each, claim) and each.device == device.device and each.request in ("", device.parent_request)
             }
             for index in device.indices:
-                text = _cores(device, cores.get(index, 0))
+                numbers = device.cores if device.cores is not None else tuple(range(cores.get(index, 0)))
+                text = visible_cores(numbers) if numbers else ""
                 for pod, container in users or {("", "")}:
                     found.add(DeviceUse(device_name(index), text, pod, claim.namespace, container, claim.name))
     return tuple(sorted(found))
-
-
-def _cores(device: PreparedDevice, count: int) -> str:
-    numbers = device.cores if device.cores is not None else tuple(range(count))
-    return visible_cores(numbers) if numbers else ""
 
 
 def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> CoreUse:

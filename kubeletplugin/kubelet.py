@@ -54,7 +54,10 @@ def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) ->
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
     async def prepare(request: object, context: Any) -> object:
         with tracing.served("NodePrepareResources", context.invocation_metadata() or ()):
-            results = await driver.prepare(_references(request), _budget(context))
+            # The answer arrives before the kubelet's time-out.
+            remaining = context.time_remaining()
+            budget = WAITS.call if remaining is None else min(WAITS.call, max(0.0, float(remaining) - WAITS.answer))
+            results = await driver.prepare(_references(request), budget)
         claims = {uid: _prepared(messages, result) for uid, result in results.items()}
         return messages.NodePrepareResourcesResponse(claims=claims)
 
@@ -95,14 +98,6 @@ def unary(name: str, methods: dict[str, tuple[Handler, Any]]) -> grpc.GenericRpc
 
 def _references(request: Any) -> list[ClaimReference]:
     return [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in request.claims]
-
-
-def _budget(context: Any) -> float:
-    """Seconds for retries, so that the answer arrives before the kubelet's time-out."""
-    remaining = context.time_remaining()
-    if remaining is None:
-        return WAITS.call
-    return min(WAITS.call, max(0.0, float(remaining) - WAITS.answer))
 
 
 def _prepared(messages: ModuleType, result: PrepareResult) -> object:

@@ -280,7 +280,9 @@ def _from_file(
         raise SettingsError(f"The config file {path} has faults: {faults}")
     # A merge key `<<` gives fields that have no entry of their own.
     values = content | {entry.name: _written(entry.node) for entry in documents[0].entries if not entry.merge}
-    return {by_field[field]: GivenValue(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
+    # As a flag would give it: `tlsMinVersion: 1.3` is a number in YAML.
+    plain = {field: str(value).lower() if isinstance(value, int | float) else value for field, value in values.items()}
+    return {by_field[field]: GivenValue(value, f"'{field}' in {path}") for field, value in plain.items()}
 
 
 def _written(node: "YamlNode") -> object:
@@ -293,11 +295,6 @@ def _written(node: "YamlNode") -> object:
     if isinstance(target, Scalar) and isinstance(target.value, bool) and target.text.lower() not in ("true", "false"):
         return target.text
     return target.value
-
-
-def _plain(value: object) -> object:
-    """A YAML scalar as a flag would give it: `tlsMinVersion: 1.3` is a number in YAML."""
-    return str(value).lower() if isinstance(value, int | float) else value
 
 
 def _decode_path(kind: type, value: object) -> object:

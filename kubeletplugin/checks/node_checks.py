@@ -112,7 +112,8 @@ class ContainerLooks:
                 continue  # it does not run yet, or not any more
             has = any(file.uid == each.uid for file in process.files)
             nodes = await asyncio.to_thread(container_nodes, self._processes.root, process)
-            found = ClaimContainer(each.pod, each.container, str(claim), _indices(claim), has, nodes)
+            devices = frozenset(index for device in claim.devices for index in device.indices)
+            found = ClaimContainer(each.pod, each.container, str(claim), devices, has, nodes)
             if has:
                 self._proven[key] = self._last = found
             else:
@@ -128,10 +129,6 @@ class ContainerLooks:
             users = mappings(mapping((body or {}).get("status")).get("reservedFor"))
             self._pods = {**self._pods, claim.uid: {str(each.get("name")): str(each.get("uid")) for each in users}}
         return self._pods[claim.uid]
-
-
-def _indices(claim: PreparedClaim) -> frozenset[int]:
-    return frozenset(index for device in claim.devices for index in device.indices)
 
 
 class NodeReader:

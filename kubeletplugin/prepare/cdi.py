@@ -7,7 +7,7 @@ rebuild a lost checkpoint. The names of the file and of all devices contain the 
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,6 +136,10 @@ def _request_name(claim: PreparedClaim, request: str) -> str:
     return f"{claim.uid}_{request}"
 
 
+class _WrittenSpec(msgspec.Struct, frozen=True):
+    annotations: dict[str, str]
+
+
 class SpecFiles:
     """The spec files of one node. All methods raise OSError."""
 
@@ -200,20 +204,13 @@ class SpecFiles:
             DamagedSpecError: the spec cannot be read, or is of another boot.
         """
         try:
-            annotations = _annotations(msgspec.json.decode(self._files.read(self.path(uid))))
+            annotations = msgspec.json.decode(self._files.read(self.path(uid)), type=_WrittenSpec).annotations
             claim = msgspec.json.decode(annotations[ANNOTATION_CLAIM], type=PreparedClaim)
             boot_id = annotations[ANNOTATION_BOOT_ID]
-        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, RecursionError) as error:
             raise DamagedSpecError(f"{self.path(uid)} cannot be read back: {error!r}") from error
         if claim.uid != uid:
             raise DamagedSpecError(f"{self.path(uid)} carries the claim {claim}, not the one of its name")
         if boot_id != self._boot_id:
             raise DamagedSpecError(f"{self.path(uid)} was written before the node was rebooted")
         return claim
-
-
-def _annotations(document: Any) -> Mapping[str, str]:
-    annotations = document["annotations"]
-    if not isinstance(annotations, dict):
-        raise TypeError("annotations is not an object")
-    return annotations

@@ -116,14 +116,12 @@ _WHOLE_DEVICE: Final = tuple(name for name in _SHARED_DEVICE if name not in ("sh
 
 def allocation_digest(claim: AllocatedClaim) -> str:
     """A digest of the allocated devices and their configs; for claims without shares, that of older versions."""
-    devices = [_content(device) for device in claim.devices]
+    devices = [
+        {name: getattr(device, name) for name in (_WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE)}
+        for device in claim.devices
+    ]
     content = msgspec.json.encode((devices, [dataclasses.asdict(entry) for entry in claim.configs]))
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _content(device: AllocatedDevice) -> dict[str, object]:
-    fields = _WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE
-    return {name: getattr(device, name) for name in fields}
 
 
 def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:
@@ -180,11 +178,7 @@ def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) 
 
 
 def _device(result: AllocatedDevice, found: Mapping[int, NeuronDevice], view: NodeView) -> PreparedDevice:
-    """The device on this node. A share of it has no cores yet, so it is a whole device.
-
-    Args:
-        found: the node's devices by index.
-    """
+    """The device on this node, by index in `found`. A share of it has no cores yet, so it is a whole device."""
     if result.device == NODE_DEVICE:
         expected = view.instance.devices if view.instance else None
         indices = tuple(found) if found and len(found) == (expected or len(found)) else ()
@@ -314,7 +308,14 @@ def _share(
             f"logicalNeuronCore {lnc}. Request a multiple of {lnc}, or set logicalNeuronCore to 1."
         )
     held = [*others.on(claim, index), *((each, None) for each in mine)]
-    _refuse_another_size(device, lnc, held)
+    for each, other in held:
+        if each.share is not None and each.share.logical_neuron_core != lnc:
+            holder = f"ResourceClaim {other}" if other is not None else f"request {each.parent_request} of this claim"
+            raise PrepareError(
+                f"Device {device.device} is shared with {holder}, which uses it with logicalNeuronCore "
+                f"{each.share.logical_neuron_core}; this claim uses {lnc}. Claims on one device need the same size: "
+                "set it to the same value, or request whole devices."
+            )
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)
@@ -339,19 +340,6 @@ def core_size(claim: AllocatedClaim, request: str, view: NodeView) -> int:
     return lnc or (view.instance.default_logical_neuron_core if view.instance is not None else 1)
 
 
-def _refuse_another_size(
-    device: PreparedDevice, lnc: int, held: Iterable[tuple[PreparedDevice, PreparedClaim | None]]
-) -> None:
-    for each, other in held:
-        if each.share is not None and each.share.logical_neuron_core != lnc:
-            holder = f"ResourceClaim {other}" if other is not None else f"request {each.parent_request} of this claim"
-            raise PrepareError(
-                f"Device {device.device} is shared with {holder}, which uses it with logicalNeuronCore "
-                f"{each.share.logical_neuron_core}; this claim uses {lnc}. Claims on one device need the same size: "
-                "set it to the same value, or request whole devices."
-            )
-
-
 def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> Mapping[str, list[int]]:
     """Logical cores by request, for requests with a share and for those that constraints connect with one."""
     held = [device for device in devices if not device.admin_access]
@@ -366,17 +354,14 @@ def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], vie
                 f"({', '.join(map(str, sorted(sizes)))}): set one value for all of them."
             )
         [size] = sizes
-        numbers = {core for device in members for core in _logical_cores(device, size, view)}
+        numbers: set[int] = set()  # as the host counts them
+        for member in members:
+            for index in member.indices:
+                all_cores = physical_cores(view.hardware, view.instance, index) or 0
+                cores = range(all_cores) if member.cores is None else member.cores
+                numbers |= {(index * all_cores + core) // size for core in cores}
         found |= {device.parent_request: sorted(numbers) for device in members}
     return found
-
-
-def _logical_cores(device: PreparedDevice, size: int, view: NodeView) -> Iterator[int]:
-    """A device's logical cores, with the numbers of the host."""
-    for index in device.indices:
-        all_cores = physical_cores(view.hardware, view.instance, index) or 0
-        held = range(all_cores) if device.cores is None else device.cores
-        yield from {(index * all_cores + core) // size for core in held}
 
 
 # --- a lost state -----------------------------------------------------------------------------------------------
@@ -418,7 +403,13 @@ class Told:
 
     def number(self, claim: PreparedClaim) -> int | None:
         """The preparation of a restored claim: that of the containers that have its devices and cores."""
-        return next((file.number for use, file in reversed([*self.named(claim.uid)]) if _fits(use, file, claim)), None)
+        for use, file in reversed([*self.named(claim.uid)]):
+            devices = {i for each in claim.devices if each.parent_request == file.request for i in each.indices}
+            mine = claim.environment.get(file.request, {}).get(names.ENV_VISIBLE_CORES)
+            same = not use.environment or use.environment.get(names.ENV_VISIBLE_CORES) == mine
+            if same and devices and (not use.indices or devices <= use.indices):
+                return file.number
+        return None
 
     def ended(self, prepared: Mapping[str, PreparedClaim], view: NodeView) -> dict[str, frozenset[int]]:
         """Devices of containers that run on after the end of their claim, by its UID.
@@ -440,14 +431,6 @@ class Told:
 
 def _is_of(file: ClaimFile, prepared: Mapping[str, PreparedClaim]) -> bool:
     return file.uid in prepared and prepared[file.uid].number == file.number
-
-
-def _fits(use: ProcessUse, file: ClaimFile, claim: PreparedClaim) -> bool:
-    """Whether a container has what the claim has for the request."""
-    devices = {i for each in claim.devices if each.parent_request == file.request for i in each.indices}
-    mine = claim.environment.get(file.request, {}).get(names.ENV_VISIBLE_CORES)
-    same = not use.environment or use.environment.get(names.ENV_VISIBLE_CORES) == mine
-    return same and bool(devices) and (not use.indices or devices <= use.indices)
 
 
 def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> PreparedClaim:

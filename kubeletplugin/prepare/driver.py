@@ -232,7 +232,9 @@ class Driver:
         except (AllocationError, PrepareError, ApiServerError, TimeoutError) as error:
             result = PrepareResult(error=str(error))
         except OSError as error:
-            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {_fix(error)}")
+            where = error.filename or "the state and CDI directories"
+            fix = f"Check free space and write permission of {where}; the kubelet tries again by itself."
+            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {fix}")
         fields["ms"] = round((self._clock.monotonic() - start) * 1000, 1)
         if result.error:
             _log.error("claim failed", extra=fields | {"error": result.error})
@@ -247,8 +249,7 @@ class Driver:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
         allocated = read_allocation(body, names.DRIVER, self.pool, claim.uid)
         for finding in allocated.warnings:
-            extra = {"claim": str(claim), "finding": str(finding)}
-            _log.warning("claim has an odd config", extra=extra)
+            _log.warning("claim has an odd config", extra={"claim": str(claim), "finding": str(finding)})
         answers = await self._prepare_when_free(allocated, deadline)
         objects.append(body)
         return PrepareResult(answers)
@@ -272,12 +273,10 @@ class Driver:
                     await self.release_ended()
                 if self._clock.monotonic() + pause > until:
                     self.refusals += 1
-                    raise PrepareError(f"{error}{self._why_held(error)}") from error
+                    hold = self.holds.claims.get(error.holder)
+                    why = f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
+                    raise PrepareError(f"{error}{why}") from error
             await self._clock.sleep(pause)
-
-    def _why_held(self, error: DeviceHeldError) -> str:
-        hold = self.holds.claims.get(error.holder)
-        return f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         claims = (await self.checkpoint()).claims
@@ -355,8 +354,3 @@ def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult
     """The result for an error of the program; the other claims keep their results."""
     _log.error("unexpected error", extra={"uid": uid, "operation": operation}, exc_info=error)
     return PrepareResult(error=f"The driver failed unexpectedly ({type(error).__name__}); its log has the details.")
-
-
-def _fix(error: OSError) -> str:
-    where = error.filename or "the state and CDI directories"
-    return f"Check free space and write permission of {where}; the kubelet tries again by itself."

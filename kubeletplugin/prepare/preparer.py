@@ -244,7 +244,12 @@ class Preparer:
                     checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=count))
                 source = "API server" if uid in objects else "kubelet, whose pods use it"
                 notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
-                notes.extend(_doubts(restored))
+                notes += [
+                    f"The cores that claim {restored.namespace}/{restored.name} uses of {each.device} are not known: "
+                    "no other claim gets cores of this device until its pods have ended."
+                    for each in restored.devices
+                    if each.in_doubt
+                ]
             for uid, indices in told.ended(checkpoint.claims, view).items():
                 before = checkpoint.claims.get(uid_before(uid))
                 all_indices = indices | before.held if before is not None else indices
@@ -402,15 +407,6 @@ def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedCla
     devices = tuple(undecided_device("", device_name(index), "", None, view) for index in sorted(indices))
     namespace, name = (claim.namespace, claim.name) if claim is not None else ("", "")
     return PreparedClaim(uid_before(uid), namespace, name, "", devices)
-
-
-def _doubts(claim: PreparedClaim) -> list[str]:
-    return [
-        f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
-        "gets cores of this device until its pods have ended."
-        for device in claim.devices
-        if device.in_doubt
-    ]
 
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:

@@ -72,7 +72,11 @@ class Sweeper:
                 await self._clock.sleep(pause)
                 left -= pause
                 mended = await self.mend()
-                await self._release_ended()
+                try:
+                    await self._driver.release_ended()
+                except (OSError, TimeoutError) as error:
+                    self._metrics.failed("sweep")
+                    _log.warning("ended claims cannot be released", extra={"error": str(error)})
                 if left > 0 and (not mended or self._driver.refusals != refusals):
                     await self.sweep(release=False)
 
@@ -92,14 +96,6 @@ class Sweeper:
         if checkpoint.incomplete:
             self._driver.holds.restore(restoring=True)  # until a sweep has found the missing claims
         return not checkpoint.incomplete
-
-    async def _release_ended(self) -> None:
-        """Look again at claims that have ended."""
-        try:
-            await self._driver.release_ended()
-        except (OSError, TimeoutError) as error:
-            self._metrics.failed("sweep")
-            _log.warning("ended claims cannot be released", extra={"error": str(error)})
 
     async def sweep(self, *, release: bool = True) -> bool:
         """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
@@ -164,7 +160,6 @@ class Sweeper:
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
-
         await self._driver.release_ended()
         before = [claim for claim in checkpoint.claims.values() if not claim.has_ended]
         exist = await asyncio.gather(*map(self._exists, before))

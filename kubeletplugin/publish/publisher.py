@@ -14,7 +14,7 @@ from typing import Final
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, share_setting, shares_cores
-from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus, NodeFacts
+from kubeletplugin.discover.health import HealthMonitor, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
 from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
@@ -136,20 +136,17 @@ class Publisher:
         """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
         async with self._alone():
             await self._gate.first()
-            await self._restored()
+            # Until the held devices are known, every device would be published as held.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WAITS.restored):
+                    while self._holds.restoring:
+                        await self._holds.wait(self._holds.generation, WAITS.restored)
             # The end of a long watch is normal.
             await repeat(self._session, self._failed, RETRY, WAITS.quiet, self._clock, self._jitter)
 
     async def _failed(self, error: ApiServerError) -> None:
         self._metrics.failed("publish")
         _log.warning("publishing failed", extra={"error": str(error)})
-
-    async def _restored(self) -> None:
-        """Wait a moment until the held devices are known: until then every device would be published as held."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WAITS.restored):
-                while self._holds.restoring:
-                    await self._holds.wait(self._holds.generation, WAITS.restored)
 
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
@@ -222,17 +219,30 @@ class Publisher:
             self._wake.set()
 
     async def _reconcile(self) -> None:
-        """Write differences."""
         if self._deleted:
             self._deleted = False
             await self._gate.after_deletion()
             # Slices are also deleted with their Node. If it registers again, it has another UID.
             await self._own.read()
         state = self._own.state or await self._own.read()
-        self._report(self._monitor.snapshot)
+        snapshot = self._monitor.snapshot
+        for status in HealthStatus:
+            count = sum(device.status is status for device in snapshot.health)
+            self._metrics.devices.labels(status.name.lower()).set(count)
+        if not snapshot.hardware.devices:
+            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
+        elif snapshot.instance is None:
+            self._tell(
+                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
+                "node.kubernetes.io/instance-type"
+            )
         foreign = await self._foreign(state.facts.name, self._known)
         if self.other.evidence or self._gate.lost:
-            await self._leave(foreign)
+            # Not even an empty slice: its generation would hide those of the other driver.
+            for name in sorted(self._known.keys() - foreign):
+                await self._delete(name)
+            self._metrics.slices_published.set(0)
+            self.offered = frozenset()
         elif await self._write(state):
             if foreign:
                 self.other.removed()
@@ -242,14 +252,10 @@ class Publisher:
         """The names of slices that are not ours; `self.other` knows then whether another driver serves them."""
         return self.other.look(node, slices, await asyncio.to_thread(self._sockets))
 
-    async def _leave(self, foreign: Collection[str]) -> None:
-        """Publish nothing: not even an empty slice, whose generation would hide those of the other driver."""
-        for name in sorted(self._known.keys() - foreign):
-            self._known.pop(name)
-            await self._store.delete(name)
-            self._metrics.slice_writes.labels("delete").inc()
-        self._metrics.slices_published.set(0)
-        self.offered = frozenset()
+    async def _delete(self, name: str) -> None:
+        self._known.pop(name, None)
+        await self._store.delete(name)
+        self._metrics.slice_writes.labels("delete").inc()
 
     async def _offer(self, state: NodeState) -> NodeDevices:
         settings, held = self._settings, self._holds.indices
@@ -305,9 +311,7 @@ class Publisher:
         desired = desired_slices(facts, found, driver_version(), features, self._note.text)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
-            self._known.pop(name, None)
-            await self._store.delete(name)
-            self._metrics.slice_writes.labels("delete").inc()
+            await self._delete(name)
         for operation, call, bodies in (
             ("update", self._store.update, writes.update),
             ("create", self._store.create, writes.create),
@@ -365,18 +369,6 @@ class Publisher:
             return body
         return body | {"spec": kept.sent | {"pool": body["spec"]["pool"]}}
 
-    def _report(self, snapshot: HealthSnapshot) -> None:
-        for status in HealthStatus:
-            count = sum(device.status is status for device in snapshot.health)
-            self._metrics.devices.labels(status.name.lower()).set(count)
-        if not snapshot.hardware.devices:
-            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
-        elif snapshot.instance is None:
-            self._tell(
-                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
-                "node.kubernetes.io/instance-type"
-            )
-
     def _withholds(self, facts: NodeFacts) -> bool:
         """Whether the kubelet has a known fault because of which no device is published."""
         faults = of(Component.KUBELET, facts.kubelet)
@@ -399,5 +391,4 @@ class Publisher:
 
 
 def _content(body: JsonObject) -> JsonObject:
-    content = {key: value for key, value in body["spec"].items() if key != "pool"}
-    return without_times(content)
+    return without_times({key: value for key, value in body["spec"].items() if key != "pool"})

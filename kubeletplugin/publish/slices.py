@@ -471,25 +471,20 @@ def _body(facts: NodeFacts, piece: DesiredSlice, pool: JsonObject, existing: Jso
         metadata["annotations"] = annotations
     owner = {"apiVersion": "v1", "kind": "Node", "name": facts.name, "uid": facts.uid, "controller": True}
     metadata["ownerReferences"] = [owner]
-    content = _keep_times(piece.content, existing)
+    # `tolerationSeconds` of NoExecute begin at the time at which the taint was added.
+    times = {
+        (device["name"], *_identity(taint)): {"timeAdded": taint["timeAdded"]}
+        for device in (existing or {}).get("spec", {}).get("devices") or ()
+        for taint in device.get("taints") or ()
+        if "timeAdded" in taint
+    }
+    content = _with_taints(piece.content, lambda device, taint: taint | times.get((device, *_identity(taint)), {}))
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceSlice",
         "metadata": metadata,
         "spec": {"pool": pool} | content,
     }
-
-
-def _keep_times(content: JsonObject, existing: JsonObject | None) -> JsonObject:
-    """Content with the existing `timeAdded` of taints: `tolerationSeconds` of NoExecute begin at that time."""
-    devices = (existing or {}).get("spec", {}).get("devices") or ()
-    times = {
-        (device["name"], *_identity(taint)): {"timeAdded": taint["timeAdded"]}
-        for device in devices
-        for taint in device.get("taints") or ()
-        if "timeAdded" in taint
-    }
-    return _with_taints(content, lambda device, taint: taint | times.get((device, *_identity(taint)), {}))
 
 
 def _identity(taint: Mapping[str, str]) -> tuple[str, str, str]:

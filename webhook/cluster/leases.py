@@ -146,14 +146,10 @@ class Leases:
         except StatusError as error:
             if error.code != NOT_FOUND:
                 raise
-            await self._create(body)
-
-    async def _create(self, body: Mapping[str, object]) -> None:
-        try:
-            await self._server.request(
-                "POST", LEASES.path(self._identity.namespace), timeout=REQUEST_TIMEOUT, body=body
-            )
-        except StatusError as error:
-            if error.code != CONFLICT:
-                raise
-            self._wake.set()  # it exists by now: renew it
+            path = LEASES.path(self._identity.namespace)
+            try:
+                await self._server.request("POST", path, timeout=REQUEST_TIMEOUT, body=body)
+            except StatusError as refused:
+                if refused.code != CONFLICT:
+                    raise
+                self._wake.set()  # it exists by now: renew it

@@ -228,14 +228,16 @@ def _denial(decision: Decision) -> dict[str, object]:
     """
     response = _common(decision, allowed=False)
     causes = [(_clean(finding.path), _clean(str(finding))) for finding in for_answer(decision.errors)]
+    message = "; ".join(_fitting([text for _, text in causes], BOUNDS.message))
+    fitting = _fitting([f"{path}{text}" for path, text in causes], BOUNDS.causes)
+    if len(fitting) < len(causes):
+        causes = [*causes[: len(fitting) - 1], ("", fitting[-1])]  # the last is the number of the omitted ones
     response["status"] = {
         "code": decision.status_code,
         "reason": decision.status_reason,
-        "message": "; ".join(_fitting([text for _, text in causes], BOUNDS.message)),
+        "message": message,
         "details": {
-            "causes": [
-                {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in _causes(causes)
-            ]
+            "causes": [{"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in causes]
         },
     }
     return response
@@ -249,14 +251,6 @@ def _common(decision: Decision, *, allowed: bool) -> dict[str, object]:
     if decision.audit:
         response["auditAnnotations"] = _audit(decision.audit)
     return response
-
-
-def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The causes that fit into `BOUNDS.causes`; the last is the number of the omitted ones."""
-    fitting = _fitting([f"{path}{text}" for path, text in causes], BOUNDS.causes)
-    if len(fitting) == len(causes):
-        return causes
-    return [*causes[: len(fitting) - 1], ("", fitting[-1])]
 
 
 def _fitting(texts: list[str], most: int) -> list[str]:

@@ -114,14 +114,27 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         certificates = _certificates(settings)
         authority = _client_authority(settings, certificates.live)
         listener = stack.enter_context(listening.listen(settings.host, settings.port, "--host", "--port"))
-        metrics_url = _serve_metrics(settings, metrics, stack)
+        metrics_url = ""
+        if settings.metrics_port:
+            flags = "--metrics-host", "--metrics-port"
+            metrics_listener = listening.listen(settings.metrics_host, settings.metrics_port, *flags)
+            stack.enter_context(serving_metrics(metrics.registry, metrics_listener))
+            metrics_url = listening.url(metrics_listener, "http", METRICS_PATH)
+            log.info("serving metrics", extra={"url": metrics_url})
         backend, api_server = await _backend(settings, metrics, stack)
         await stack.enter_async_context(keeping(settings, certificates, api_server))
         decisions = logs.DecisionLog(
             console.error_bytes(), resolve(settings.log_format), enabled=logging.getLogger().isEnabledFor(logging.INFO)
         )
         stack.callback(decisions.flush)
-        _watch(metrics, decisions)
+        metrics.counter(
+            "neuron_dra_decision_lines_lost", "Decision log lines that could not be written.", lambda: decisions.lost
+        )
+        metrics.counter(
+            "neuron_dra_decision_lines_left_out",
+            "Decision log lines that were left out because one client caused too many.",
+            lambda: decisions.shares.left_out,
+        )
         certificates.show(metrics)
         lane = ThreadLane()
         stack.callback(lane.close)
@@ -264,27 +277,6 @@ def _client_authority(settings: WebhookSettings, live: LiveCertificate) -> Clien
             "of the CA, or remove --client-name."
         )
     return None
-
-
-def _serve_metrics(settings: WebhookSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
-    if not settings.metrics_port:
-        return ""
-    listener = listening.listen(settings.metrics_host, settings.metrics_port, "--metrics-host", "--metrics-port")
-    stack.enter_context(serving_metrics(metrics.registry, listener))
-    url = listening.url(listener, "http", METRICS_PATH)
-    log.info("serving metrics", extra={"url": url})
-    return url
-
-
-def _watch(metrics: Metrics, decisions: logs.DecisionLog) -> None:
-    metrics.counter(
-        "neuron_dra_decision_lines_lost", "Decision log lines that could not be written.", lambda: decisions.lost
-    )
-    metrics.counter(
-        "neuron_dra_decision_lines_left_out",
-        "Decision log lines that were left out because one client caused too many.",
-        lambda: decisions.shares.left_out,
-    )
 
 
 def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:

@@ -184,7 +184,7 @@ class CABundles:
             return 0.0
         if not self._wrong(resource, bundle):
             self._refusals.pop(resource, None)
-            if self._ours_any(resource):
+            if any(True for _ in self._ours(resource)):
                 self._carried[resource] = bundle
             return 0.0
         wait = self._written.get(resource, float("-inf")) + _PAUSE - self._clock()
@@ -195,7 +195,10 @@ class CABundles:
             if self._wrong(resource, now):
                 await self._write(resource, known, now)
         except ApiServerError as error:
-            self._refused(resource, error)
+            text = explain(error, "patch", resource, name=self.name)
+            if self._refusals.get(resource) != text:
+                log.warning("caBundle cannot be kept: %s", text)
+            self._refusals[resource] = text
             return _PAUSE
         self._refusals.pop(resource, None)
         return _PAUSE
@@ -225,12 +228,6 @@ class CABundles:
             extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks}
             log.info("caBundle set", extra=extra)
 
-    def _refused(self, resource: Resource, error: ApiServerError) -> None:
-        text = explain(error, "patch", resource, name=self.name)
-        if self._refusals.get(resource) != text:
-            log.warning("caBundle cannot be kept: %s", text)
-        self._refusals[resource] = text
-
     def _known(self, resource: Resource) -> Configuration | None:
         return self._caches[resource].get("", self.name)
 
@@ -239,9 +236,6 @@ class CABundles:
         for index, entry in enumerate(known.entries if known else ()):
             if entry.service in (None, self._service):
                 yield index, entry
-
-    def _ours_any(self, resource: Resource) -> bool:
-        return any(True for _ in self._ours(resource))
 
     def _wrong(self, resource: Resource, bundle: bytes) -> list[tuple[int, ClientConfig]]:
         return [(index, entry) for index, entry in self._ours(resource) if not self._carries(entry, bundle)]

@@ -186,7 +186,7 @@ class ManagedSecret:
             metadata["annotations"] = {ANNOTATION_ROTATE: None}
         body: dict[str, object] = {"metadata": metadata}
         if data is not None:
-            body["data"] = {key: _encoded(data[key]) if key in data else None for key in KEYS}
+            body["data"] = {key: base64.b64encode(data[key]).decode() if key in data else None for key in KEYS}
         path = SECRETS.path(self.namespace, self.name)
         try:
             await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
@@ -200,10 +200,6 @@ class ManagedSecret:
     def explain(self, error: ApiServerError, verb: str) -> str:
         """The problem and its fix, for an operator."""
         return explain(error, verb, SECRETS, self.namespace, self.name)
-
-
-def _encoded(value: bytes) -> str:
-    return base64.b64encode(value).decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -413,7 +409,9 @@ class SecretKeeper:
             self._wake.clear()
             pause = self._interval
             try:
-                self._report()
+                if self._follower.loaded != self.reported:
+                    self.reported = self._follower.loaded
+                    self._confirmations.announce()
                 self._problem.set(await self._step())
             except ApiServerError as error:
                 self._problem.set(self._secret.explain(error, "write"))
@@ -449,11 +447,15 @@ class SecretKeeper:
                 f"Secret {self._secret.namespace}/{self._secret.name} is managed by {facts.keeper}: mount it and set "
                 "--tls-dir, or name another Secret with --tls-secret"
             )
+        try:
+            confirmed = self._confirmations.of(material.read(facts.data))
+        except material.UnusableError:
+            confirmed = rotation.Confirmed()
         step = rotation.advance(
             facts.data,
             now=self._now(),
             rules=self._rules,
-            confirmed=self._confirmed(facts),
+            confirmed=confirmed,
             requested=facts.requested,
             known=self._follower.known,
             refused=self._follower.refused,
@@ -470,19 +472,6 @@ class SecretKeeper:
 
     def _rest(self) -> float:
         return self._written + _BETWEEN_WRITES - self._clock()
-
-    def _report(self) -> None:
-        loaded = self._follower.loaded
-        if loaded != self.reported:
-            self.reported = loaded
-            self._confirmations.announce()
-
-    def _confirmed(self, facts: SecretFacts) -> rotation.Confirmed:
-        try:
-            held = material.read(facts.data)
-        except material.UnusableError:
-            return rotation.Confirmed()
-        return self._confirmations.of(held)
 
 
 class _Since:

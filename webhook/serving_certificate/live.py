@@ -94,16 +94,12 @@ class LiveCertificate:
         if bundle not in self._accepted:
             if len(self._accepted) >= 8:  # bundles: usually one, two during a rotation
                 self._accepted.clear()
-            self._accepted[bundle] = self._accepts(self._pair, bundle)
+            try:
+                cas = material.certificates(bundle, material.CA)
+                self._accepted[bundle] = material.anchor(material.read_pair(self._pair), cas) is not None
+            except material.UnusableError:
+                self._accepted[bundle] = False
         return self._accepted[bundle]
-
-    @staticmethod
-    def _accepts(pair: KeyPair, bundle: bytes) -> bool:
-        try:
-            cas = material.certificates(bundle, material.CA)
-        except material.UnusableError:
-            return False
-        return material.anchor(material.read_pair(pair), cas) is not None
 
     def can_load(self, pair: KeyPair) -> bool:
         """Whether `load` would serve this pair."""
@@ -243,16 +239,13 @@ class CertificateFolder:
 
     def _trusted(self) -> bytes:
         """The new bundle if it verifies the served certificate, else the last: API servers must still accept us."""
-        bundle = self._bundle()
-        return bundle if self._live.accepted_by(bundle) else self.bundle
-
-    def _bundle(self) -> bytes:
         try:
             cas = material.certificates(read_regular(self._directory / files.CA_FILE), files.CA_FILE)
         except (OSError, material.UnusableError):
             return self.bundle
         self.ca_not_after = cas[0].not_valid_after_utc
-        return material.bundle_pem(cas)
+        bundle = material.bundle_pem(cas)
+        return bundle if self._live.accepted_by(bundle) else self.bundle
 
 
 def _look(directory: Path) -> _Look:
