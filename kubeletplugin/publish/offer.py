@@ -55,7 +55,8 @@ def offer(
     guarded = bool(state.legacy) and settings.device_plugin_guard is not Guard.OFF
     if guarded and (settings.device_plugin_guard is Guard.WITHHOLD or not keeps_taints):
         return NodeDevices(snapshot.hardware, None), ""
-    label, wanted, problem = state.ultraserver_publish, settings.ultraserver_publish, ""
+    label, problem = state.ultraserver_publish, ""
+    wanted: str = settings.ultraserver_publish
     if label in (DEVICES, NODE):
         wanted = label
     elif label is not None:
