@@ -92,9 +92,8 @@ class TimeOuts:
     is enough, and a short wait costs two dictionary operations instead of a timer.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._clock = clock
         self._since: dict[asyncio.Task[object], float] = {}
         self._exceeded: dict[asyncio.Task[object], BodyError] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +106,7 @@ class TimeOuts:
             BodyError: `interrupt` cancelled `work`.
         """
         task = _current()
-        self._since[task] = self._clock()
+        self._since[task] = time.monotonic()
         if self._timer is None:
             self._arm(self._seconds)
         try:
@@ -126,7 +125,7 @@ class TimeOuts:
 
     def resume(self) -> None:
         """Start the clock of the current task again: it waits for its client."""
-        self._since[_current()] = self._clock()
+        self._since[_current()] = time.monotonic()
         if self._timer is None:
             self._arm(self._seconds)
 
@@ -142,7 +141,7 @@ class TimeOuts:
 
     def _interrupt(self) -> None:
         self._timer = None
-        now = self._clock()
+        now = time.monotonic()
         for task, since in list(self._since.items()):
             left = since + self._seconds - now
             if left > 0:

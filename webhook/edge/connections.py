@@ -149,7 +149,6 @@ class ClientConnection(HttpToolsProtocol):
     def __init__(
         self,
         *args: Any,
-        clock: Callable[[], float] = time.monotonic,
         closed: Callable[[], None] = lambda: None,
         refused: Refused = lambda _status, _message, _client: None,
         current: Callable[[ssl.SSLContext], bool] = lambda _: True,
@@ -160,7 +159,6 @@ class ClientConnection(HttpToolsProtocol):
 
         Args:
             args: as in uvicorn.
-            clock: returns seconds.
             closed: called when the connection has ended.
             refused: called for a request that no endpoint sees.
             current: returns whether the client CAs of a context are still in force.
@@ -168,14 +166,13 @@ class ClientConnection(HttpToolsProtocol):
             kwargs: as in uvicorn.
         """
         super().__init__(*args, **kwargs)
-        self._clock = clock
         self._closed = closed
         self._refused = refused
         self._current = current
         self._at_once = at_once
         self._corked: CorkedTransport | None = None
         self._waiting_since: float | None = None
-        self._heard = clock()
+        self._heard = time.monotonic()
         # Since when it has been idle: no input has come since the last answer.
         self._idle_since: float | None = None
         # While headers end: whether uvicorn starts the request. Then the application that it is waiting for.
@@ -218,7 +215,7 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Replace uvicorn's method: parse within the bounds."""
         self._idle_since = None
-        self._heard = self._clock()
+        self._heard = time.monotonic()
         if self._ignores_input:
             self._ignored += len(data)
             if self._ignored > BOUNDS.after_close:
@@ -289,7 +286,7 @@ class ClientConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
-            self._idle_since = self._clock()
+            self._idle_since = time.monotonic()
 
     def idle_since(self) -> tuple[bool, float] | None:
         """Whether it has had a request, and when its client last sent data; None while a request is in progress."""
@@ -308,8 +305,8 @@ class ClientConnection(HttpToolsProtocol):
         unused = self.scope is None
         if not unused and not self._waits_for_client():
             self._waiting_since = None
-            return self._idle_since is not None and self._clock() - self._idle_since > self.timeout_keep_alive
-        now = self._clock()
+            return self._idle_since is not None and time.monotonic() - self._idle_since > self.timeout_keep_alive
+        now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         return now - self._waiting_since > (first_request_timeout if unused else head_timeout)

@@ -20,7 +20,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -30,8 +30,6 @@ from webhook.reviews.reviewer import before_waiting
 from webhook.reviews.turns import DecisionQueue
 
 Result = TypeVar("Result")
-Clock = Callable[[], float]
-"""Monotonic, in seconds."""
 
 LARGE_OBJECT: Final = 8 * 1024
 """Bytes of an object above which its decision runs in the lane. An ordinary pod or claim has 2 to 4 KiB. Decisions
@@ -106,29 +104,19 @@ def usable(seconds: float) -> float:
     return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
 
 
-def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic, client: str = "") -> None:
+def answer_within(seconds: float, waited: float = 0.0, client: str = "") -> None:
     """Set the deadline of the current task's review: time-out of the caller in seconds, and seconds already passed.
 
     `client` is the address of the peer.
     """
-    _deadline.set(clock() - waited + usable(seconds))
+    _deadline.set(time.monotonic() - waited + usable(seconds))
     _client.set(client)
 
 
-@contextlib.contextmanager
-def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
-    """Inside the context, the caller's time-out is `seconds`."""
-    token = _deadline.set(clock() + usable(seconds))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def seconds_left(clock: Clock = time.monotonic) -> float:
+def seconds_left() -> float:
     """Seconds until the deadline of the current review; negative after it."""
     deadline = _deadline.get()
-    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - clock()
+    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - time.monotonic()
 
 
 def is_working() -> bool:

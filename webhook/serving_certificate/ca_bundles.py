@@ -28,7 +28,6 @@ from runtime.api_server import (
     explain,
 )
 from runtime.retries import REQUEST_TIMEOUT
-from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
 
@@ -110,26 +109,20 @@ class CABundles:
         service: ServiceReference,
         *,
         writes: bool = True,
-        timing: Timing | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `repair` writes.
 
         Args:
             name: of both configurations.
             writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
-            clock: monotonic seconds.
         """
         self.name = name
         self.repairs = 0
         self._server = server
         self._service = service
         self._writes = writes
-        self._clock = clock
         self._caches = {
-            resource: Reflector(
-                server, Collection(resource, name=name), Projection(project_configuration), timing=timing
-            )
+            resource: Reflector(server, Collection(resource, name=name), Projection(project_configuration))
             for resource in PATHS
         }
         self.caches = tuple(self._caches.values())
@@ -187,7 +180,7 @@ class CABundles:
             if any(True for _ in self._ours(resource)):
                 self._carried[resource] = bundle
             return 0.0
-        wait = self._written.get(resource, float("-inf")) + _PAUSE - self._clock()
+        wait = self._written.get(resource, float("-inf")) + _PAUSE - time.monotonic()
         if wait > 0:
             return wait
         try:
@@ -210,7 +203,7 @@ class CABundles:
         operations += [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded} for index, _ in wrong
         ]
-        self._written[resource] = self._clock()
+        self._written[resource] = time.monotonic()
         try:
             path = resource.path(name=self.name)
             await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=operations, content_type=JSON_PATCH)

@@ -46,7 +46,6 @@ from runtime.api_server import (
     rule_text,
 )
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
-from runtime.watching import Timing
 from webhook.cluster.leases import Leases
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
@@ -110,10 +109,10 @@ class ManagedSecret:
         cache: the caller runs it; `facts` reads it.
     """
 
-    def __init__(self, server: ApiServer, namespace: str, name: str, timing: Timing | None = None) -> None:
+    def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
         self.namespace = namespace
         self.name = name
-        self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret), timing=timing)
+        self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret))
         self._server = server
 
     @property
@@ -324,14 +323,11 @@ class Injector:
 class Confirmations:
     """Measures since when all replicas and webhook configurations have the content of the Secret."""
 
-    def __init__(
-        self, secret: str, bundles: CABundles, leases: Leases, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Read webhook configurations and Leases; `secret` is the Secret's name, `clock` returns monotonic seconds."""
+    def __init__(self, secret: str, bundles: CABundles, leases: Leases) -> None:
+        """Read webhook configurations and Leases; `secret` is the Secret's name."""
         self._secret = secret
         self._bundles = bundles
         self._leases = leases
-        self._clock = clock
         self._bundle_since = _Since()
         self._serving_since = _Since()
 
@@ -341,7 +337,7 @@ class Confirmations:
 
     def of(self, held: material.Material) -> rotation.Confirmed:
         """Durations for exactly this content."""
-        bundle, now = held.bundle_pem, self._clock()
+        bundle, now = held.bundle_pem, time.monotonic()
         digest = material.bundle_digest(bundle)
         taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
         serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
@@ -371,7 +367,6 @@ class SecretKeeper:
         rules: rotation.Rules,
         now: Now,
         confirmations: Confirmations,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `run` writes.
 
@@ -379,7 +374,6 @@ class SecretKeeper:
             rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
             confirmations: since when the replicas have the content of the Secret.
-            clock: monotonic seconds.
         """
         self._problem = RetryProblem(log)
         self.waiting = ""
@@ -390,7 +384,6 @@ class SecretKeeper:
         self._rules = rules
         self._now = now
         self._confirmations = confirmations
-        self._clock = clock
         # Short enough to notice the end of the shortest wait.
         self._interval = min(5.0, max(0.1, rules.settle.total_seconds() / 4))
         self._written = float("-inf")
@@ -439,7 +432,7 @@ class SecretKeeper:
         if facts is None:
             if not await self._secret.make():
                 return self._secret.missing
-            self._written = self._clock()
+            self._written = time.monotonic()
             log.warning("Secret %s/%s did not exist; made again", self._secret.namespace, self._secret.name)
             return ""
         if facts.keeper:
@@ -465,13 +458,13 @@ class SecretKeeper:
             return ""
         self.waiting = ""
         if await self._secret.write(facts, step.data, answered=step.answered):
-            self._written = self._clock()
+            self._written = time.monotonic()
             done = log.info if step.data is not None else log.warning
             done("certificates: %s", step.reason, extra={"secret": f"{self._secret.namespace}/{self._secret.name}"})
         return ""
 
     def _rest(self) -> float:
-        return self._written + _BETWEEN_WRITES - self._clock()
+        return self._written + _BETWEEN_WRITES - time.monotonic()
 
 
 class _Since:

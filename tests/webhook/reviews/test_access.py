@@ -13,6 +13,7 @@ from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.requests import ClusterLookups, review_nothing
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import mutating_text
+from tests.support.callers import caller_waits
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import json_patch
 from tests.support.serving import Answering
@@ -24,7 +25,7 @@ from webhook.reviews.policed import PolicedValidator
 from webhook.reviews.policy_metrics import PolicyMetrics
 from webhook.reviews.policy_requests import LONGEST_QUESTION, MOST_QUESTIONS, Execution
 from webhook.reviews.steered import SteeredMutator
-from webhook.reviews.worker_threads import Lane, caller_waits
+from webhook.reviews.worker_threads import Lane
 from webhook.server.standalone import MemoryTemplates
 
 USER = {"username": "ada", "groups": ["research"], "uid": "1", "extra": {"scopes": ["a"]}}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.callers import caller_waits
 from tests.support.timing import assert_below
 from webhook.reviews import worker_threads as lane
 from webhook.reviews.worker_threads import (
@@ -19,7 +20,6 @@ from webhook.reviews.worker_threads import (
     LaneFullError,
     LaneTimeoutError,
     ThreadLane,
-    caller_waits,
     working_time,
 )
 
