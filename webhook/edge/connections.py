@@ -172,7 +172,8 @@ class ClientConnection(HttpToolsProtocol):
         self._at_once = at_once
         self._corked: CorkedTransport | None = None
         self._waiting_since: float | None = None
-        self._heard = time.monotonic()
+        self._clock: Callable[[], float] = time.monotonic
+        self._heard = self._clock()
         # Since when it has been idle: no input has come since the last answer.
         self._idle_since: float | None = None
         # While headers end: whether uvicorn starts the request. Then the application that it is waiting for.
@@ -215,7 +216,7 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Replace uvicorn's method: parse within the bounds."""
         self._idle_since = None
-        self._heard = time.monotonic()
+        self._heard = self._clock()
         if self._ignores_input:
             self._ignored += len(data)
             if self._ignored > BOUNDS.after_close:
@@ -286,7 +287,7 @@ class ClientConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
-            self._idle_since = time.monotonic()
+            self._idle_since = self._clock()
 
     def idle_since(self) -> tuple[bool, float] | None:
         """Whether it has had a request, and when its client last sent data; None while a request is in progress."""
@@ -305,8 +306,8 @@ class ClientConnection(HttpToolsProtocol):
         unused = self.scope is None
         if not unused and not self._waits_for_client():
             self._waiting_since = None
-            return self._idle_since is not None and time.monotonic() - self._idle_since > self.timeout_keep_alive
-        now = time.monotonic()
+            return self._idle_since is not None and self._clock() - self._idle_since > self.timeout_keep_alive
+        now = self._clock()
         if self._waiting_since is None:
             self._waiting_since = now
         return now - self._waiting_since > (first_request_timeout if unused else head_timeout)
