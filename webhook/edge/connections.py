@@ -5,6 +5,7 @@ chunk framing and trailers are bounded: uvicorn and httptools keep them in memor
 """
 
 import asyncio
+import dataclasses
 import functools
 import ssl
 import time
@@ -130,13 +131,12 @@ def _head(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
 _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerTurns]] = WeakKeyDictionary()
 
 
+@dataclasses.dataclass(eq=False)
 class _RefusedError(Exception):
     """Ends the parsing of a connection."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+    status: HTTPStatus
+    message: str
 
 
 Refused = Callable[[int, str, str], None]

@@ -60,6 +60,7 @@ _FRAMES: Final = 20
 Refusal = tuple[wire.AdmissionRequest, Decision]
 
 
+@dataclasses.dataclass(eq=False)
 class HTTPError(Exception):
     """A request that gets an HTTP error instead of an AdmissionReview.
 
@@ -71,25 +72,14 @@ class HTTPError(Exception):
         pause: seconds until it is sent.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        headers: dict[str, str] | None = None,
-        unread: bool = False,
-        discard: bool = False,
-        instead: Refusal | None = None,
-        pause: float = 0.0,
-    ) -> None:
-        super().__init__(message)
-        self.pause = pause
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.unread = unread
-        self.discard = discard
-        self.instead = instead
+    status: int
+    message: str
+    _: dataclasses.KW_ONLY
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    unread: bool = False
+    discard: bool = False
+    instead: Refusal | None = None
+    pause: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -339,7 +329,7 @@ class AdmissionEndpoint:
         unread = isinstance(error, BodyTooManyError) and error.unread
         message = self._gate.shed("memory")
         instead = self._undecided(request, message)
-        return HTTPError(503, message, headers=close if given_up else None, unread=unread, instead=instead)
+        return HTTPError(503, message, headers=close if given_up else {}, unread=unread, instead=instead)
 
     async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.failed(error.status)

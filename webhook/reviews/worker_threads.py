@@ -6,7 +6,7 @@ every few milliseconds, but not inside one call into C. So the input of such cal
 
 Decisions have three classes by estimated CPU time (`webhook.reviews.effort`), and each class has a thread and a queue.
 Long decisions work in slices: between two slices they wait while shorter ones work. A decision that takes much longer
-than its class allows begins again in the next class. `webhook.reviews.turns` orders the decisions of a class.
+than its class allows begins again in the next class. `webhook.reviews.effort` orders the decisions of a class.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -26,8 +26,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from conversion.claims.work import TooMuchWorkError, WorkAllowance
 from webhook.reviews import effort
+from webhook.reviews.effort import DecisionQueue
 from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.turns import DecisionQueue
 
 Result = TypeVar("Result")
 
@@ -234,7 +234,7 @@ class _Job:
     """One decision, for one caller or for several with equal work. Created and awaited on the event loop.
 
     Attributes:
-        client, namespace, estimate: of the first caller, see `webhook.reviews.turns.Waiting`.
+        client, namespace, estimate: of the first caller, see `webhook.reviews.effort.Waiting`.
         size: index of its class in `SIZES`.
         key: see `Lane.run`.
     """

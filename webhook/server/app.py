@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from certs import files, material
+from certs import material
 from cluster.store import Store
 from conversion.ports import Refusals, TemplateStore
 from runtime import console, listening, tracing
@@ -39,7 +39,7 @@ from webhook.reviews.worker_threads import ThreadLane
 from webhook.server.certificates import Certificates, Work, keeping, own_namespace, report, running
 from webhook.server.settings import WebhookSettings
 from webhook.server.standalone import StandaloneBackend
-from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
+from webhook.serving_certificate.live import CertificateFilesError, CertificateFolder, LiveCertificate, ensure
 
 if TYPE_CHECKING:
     from webhook.reviews.chain import PolicyParts
@@ -196,7 +196,7 @@ async def assemble(settings: WebhookSettings) -> AsyncIterator[RunningWebhook]:
         )
         _watch_edge(metrics, running, lag)
         yield RunningWebhook(
-            listening.url(listener, "https"), metrics_url, settings.tls_dir / files.CA_FILE, backend, running, listener
+            listening.url(listener, "https"), metrics_url, settings.tls_dir / material.CA, backend, running, listener
         )
 
 
@@ -250,9 +250,9 @@ def _certificates(settings: WebhookSettings) -> Certificates:
     try:
         if settings.standalone:
             hosts = [*material.LOCAL_HOSTS, *([settings.host] if settings.host else [])]
-            reason = files.ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
+            reason = ensure(settings.tls_dir, hosts, now=dt.datetime.now(dt.UTC))
         certificates.folder = CertificateFolder(settings.tls_dir, certificates.live, now)
-    except files.CertificateFilesError as error:
+    except CertificateFilesError as error:
         cure = "Choose another directory with --tls-dir."
         if not settings.standalone:
             cure = "Mount the serving certificate's Secret there, set --tls-dir to where it is, or try --standalone."
