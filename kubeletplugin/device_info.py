@@ -87,10 +87,7 @@ class UseReader:
 
 def _core(paths: Mapping[str, str]) -> CoreUse:
     memory, own, busy = (_counter(paths.get(name)) for name in (sysfs.MEMORY, sysfs.DRIVER_MEMORY, sysfs.BUSY))
-    return CoreUse(
-        None if memory is None else max(0, memory - (own or 0)),
-        None if busy is None else busy / 1e6,
-    )
+    return CoreUse(None if memory is None else max(0, memory - (own or 0)), None if busy is None else busy / 1e6)
 
 
 def _counter(path: str | None) -> int | None:

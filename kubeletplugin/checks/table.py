@@ -410,11 +410,7 @@ _SYSFS: Final = f"/sys/{sysfs.DEVICES}"
 CHECKS: Final = (
     NodeCheck("kernel driver", "/sys/module/neuron/version", Grade.WRONG, _kernel_driver, hardware=False),
     NodeCheck(
-        "instance type",
-        "DMI product_name, the Node's label, the catalogue",
-        Grade.NOTE,
-        _instance_type,
-        hardware=False,
+        "instance type", "DMI product_name, the Node's label, the catalogue", Grade.NOTE, _instance_type, hardware=False
     ),
     NodeCheck("devices", f"{_SYSFS}, the catalogue", Grade.WRONG, _devices, hardware=False),
     NodeCheck("sysfs files", f"{_SYSFS}/neuronN, at any depth", Grade.NOTE, _sysfs_files, hardware=False),

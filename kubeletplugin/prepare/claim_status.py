@@ -53,13 +53,7 @@ class ClaimStatusWriter:
     """Writes until cancelled."""
 
     def __init__(
-        self,
-        driver: Driver,
-        monitor: HealthMonitor,
-        *,
-        clock: Clock,
-        metrics: PluginMetrics,
-        retry: float = RETRY[0],
+        self, driver: Driver, monitor: HealthMonitor, *, clock: Clock, metrics: PluginMetrics, retry: float = RETRY[0]
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
         self._driver = driver

@@ -20,14 +20,7 @@ from kubeletplugin.files import try_lock
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, version_of
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.offer import (
-    DEVICES,
-    NODE,
-    KubeletGate,
-    OtherDriver,
-    needs_taints,
-    offer,
-)
+from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, OtherDriver, needs_taints, offer
 from kubeletplugin.publish.slices import (
     PARTITION_TYPE,
     ClusterFeatures,

@@ -229,11 +229,7 @@ def published_attributes(
 
 
 def _own_attributes(
-    hardware: NodeHardware,
-    instance: InstanceType,
-    index: int,
-    devices: int,
-    links: frozenset[tuple[int, int]] | None,
+    hardware: NodeHardware, instance: InstanceType, index: int, devices: int, links: frozenset[tuple[int, int]] | None
 ) -> JsonObject:
     """The attributes in which the devices of a node differ."""
     return (
@@ -479,12 +475,7 @@ def _body(facts: NodeFacts, piece: DesiredSlice, pool: JsonObject, existing: Jso
         if "timeAdded" in taint
     }
     content = _with_taints(piece.content, lambda device, taint: taint | times.get((device, *_identity(taint)), {}))
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "ResourceSlice",
-        "metadata": metadata,
-        "spec": {"pool": pool} | content,
-    }
+    return {"apiVersion": API_VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": {"pool": pool} | content}
 
 
 def _identity(taint: Mapping[str, str]) -> tuple[str, str, str]:

@@ -486,10 +486,7 @@ def build(
         return AdmissionEndpoint(path, reviewer, limits, telemetry, lifecycle, exempt)
 
     admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
-    health = {
-        "/livez": HealthEndpoint("livez", {}, lifecycle),
-        "/readyz": HealthEndpoint("readyz", checks, lifecycle),
-    }
+    health = {"/livez": HealthEndpoint("livez", {}, lifecycle), "/readyz": HealthEndpoint("readyz", checks, lifecycle)}
     return Application({**admission, **health})
 
 

@@ -37,11 +37,7 @@ from policies.applying.requests import (
     with_whole_namespace,
 )
 from policies.applying.steering import SteeringRefusedError, find_steering
-from policies.judging.evaluate import (
-    REVIEW_LIMIT,
-    TakesLongError,
-    TimeLimit,
-)
+from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit
 from policies.judging.rules import AnyPodRule, PolicySet
 from policies.judging.subjects import RequestSubject, of_object
 from runtime.retries import Once
@@ -91,11 +87,7 @@ class PolicySteer:
     """
 
     def __init__(
-        self,
-        policies: PolicySet,
-        view: Store,
-        clock: Clock = working_time,
-        allowance: Allowance | None = None,
+        self, policies: PolicySet, view: Store, clock: Clock = working_time, allowance: Allowance | None = None
     ) -> None:
         """`clock` bounds evaluation, in seconds; `allowance` bounds the time on the event loop."""
         self._allowance = allowance or Allowance()

@@ -326,10 +326,7 @@ async def _backend(
     from webhook.cluster.kube import ClusterMetrics
 
     connecting = kube.connect(
-        settings.kubeconfig,
-        sync_timeout=settings.sync_timeout,
-        events=settings.events,
-        nodes=settings.watch_nodes,
+        settings.kubeconfig, sync_timeout=settings.sync_timeout, events=settings.events, nodes=settings.watch_nodes
     )
     try:
         backend = await stack.enter_async_context(connecting)

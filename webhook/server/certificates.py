@@ -193,9 +193,7 @@ class _Counts(Collector):
 
 @contextlib.asynccontextmanager
 async def keeping(
-    settings: WebhookSettings,
-    certificates: Certificates,
-    server: TimedApiServer | None,
+    settings: WebhookSettings, certificates: Certificates, server: TimedApiServer | None
 ) -> AsyncIterator[None]:
     """Keep the certificate current until the context ends.
 

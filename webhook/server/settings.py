@@ -65,8 +65,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
 
     host: Annotated[
-        str,
-        about("Name or address to listen on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+        str, about("Name or address to listen on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1")
     ] = ""
     port: Annotated[_Port, about("Port to listen on; 0: a free port.", metavar="PORT")] = 9443
     tls_dir: Annotated[
@@ -114,11 +113,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "neuron-dra"
     ca_lifetime: Annotated[
         _Duration,
-        about(
-            "Lifetime of an issued CA; it is replaced when a tenth is left.",
-            expected=_DURATION,
-            metavar="DURATION",
-        ),
+        about("Lifetime of an issued CA; it is replaced when a tenth is left.", expected=_DURATION, metavar="DURATION"),
     ] = "3650d"
     certificate_lifetime: Annotated[
         _Duration,
@@ -139,16 +134,14 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "60s"
     tls_min_version: Annotated[Literal["1.2", "1.3"], about("Minimum TLS version.")] = "1.3"
     metrics_host: Annotated[
-        str,
-        about("Name or address to serve metrics on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+        str, about("Name or address to serve metrics on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1")
     ] = ""
     metrics_port: Annotated[_Port, about("Plain HTTP port of /metrics; 0: no metrics.", metavar="PORT")] = 9090
 
     client_ca: Annotated[
         Path | None,
         about(
-            "PEM file of CAs. If set, only clients with a certificate of one of them may send reviews.",
-            metavar="FILE",
+            "PEM file of CAs. If set, only clients with a certificate of one of them may send reviews.", metavar="FILE"
         ),
     ] = None
     client_name: Annotated[

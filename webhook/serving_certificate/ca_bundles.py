@@ -102,14 +102,7 @@ class CABundles:
         repairs: how often a bundle was restored that the configuration had before.
     """
 
-    def __init__(
-        self,
-        server: ApiServer,
-        name: str,
-        service: ServiceReference,
-        *,
-        writes: bool = True,
-    ) -> None:
+    def __init__(self, server: ApiServer, name: str, service: ServiceReference, *, writes: bool = True) -> None:
         """Prepare; `repair` writes.
 
         Args:

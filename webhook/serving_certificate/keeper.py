@@ -62,10 +62,7 @@ _BETWEEN_WRITES: Final = 1.0
 ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
 """Annotation of the Secret: `ca` or `leaf` requests a rotation; removed when the rotation has begun."""
 
-_OWNERS: Final = {
-    "cert-manager.io/": "cert-manager",
-    "controller.cert-manager.io/": "cert-manager",
-}
+_OWNERS: Final = {"cert-manager.io/": "cert-manager", "controller.cert-manager.io/": "cert-manager"}
 """Prefixes of annotations and labels -> the controller that sets them on Secrets it manages."""
 
 
@@ -361,12 +358,7 @@ class SecretKeeper:
     """
 
     def __init__(
-        self,
-        secret: ManagedSecret,
-        follower: Follower,
-        rules: rotation.Rules,
-        now: Now,
-        confirmations: Confirmations,
+        self, secret: ManagedSecret, follower: Follower, rules: rotation.Rules, now: Now, confirmations: Confirmations
     ) -> None:
         """Prepare; `run` writes.
 
