@@ -98,11 +98,7 @@ def steps(body: bytes) -> Iterator[Page | None]:
 
 
 def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
-    """The same for a page with an object that the parser cannot skip. Counts brackets.
-
-    Raises:
-        msgspec.DecodeError: it is not a list; the message is `reason`, the parser's error.
-    """
+    """The same for a page with an object that the parser cannot skip: counts brackets. `reason`: the parser's error."""
     items: list[msgspec.Raw] | None = None
     metadata: ListMeta | None = None
     depth, start, key = 0, 0, b""

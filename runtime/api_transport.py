@@ -211,7 +211,6 @@ class Connection:
         return refused and self._clock() - self._broken < _STARTING
 
     async def _answer_to(self, sent: _Sent, seconds: float) -> bytes:
-        """One attempt of `request`."""
         with self._reachable():
             async with await self._send(sent, aiohttp.ClientTimeout(total=seconds)) as response:
                 content = await _content_of(response)
@@ -242,7 +241,6 @@ class Connection:
             response.close()
 
     async def _opened(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """A successful answer, whose body is not read yet."""
         for left in range(_MOST_RETRIES, -1, -1):
             with self._reachable():
                 response = await self._send(sent, limits)
@@ -441,11 +439,7 @@ async def load_configuration(
 
 
 def _context(files: Sequence[Path], context: str | None) -> str | None:
-    """The context to use; None: the only file's current one.
-
-    Raises:
-        ClusterUnavailableError: there is no context of that name.
-    """
+    """The context to use; None: the only file's current one. Raises ClusterUnavailableError for an unknown one."""
     if context is None:
         # Of several files, kubectl takes the current context of the first that names one, the client that of the last.
         return kubeconfigs.current_context(files) or None if len(files) > 1 else None

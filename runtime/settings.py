@@ -188,7 +188,6 @@ def _declaration(name: str, hint: object, default: object) -> Declaration:
 
 
 def _expected(kind: object, choices: tuple[str, ...], constraints: list[msgspec.Meta]) -> str:
-    """The allowed values in words, from the type and its bounds."""
     if _is_switch(kind):
         return "true or false"
     if choices:
@@ -316,7 +315,6 @@ def _as_given(value: object) -> str:
 
 
 def _fault(setting: Declaration, entry: GivenValue, did_you_mean: DidYouMean) -> str:
-    """The place, the value, and the allowed values."""
     shown = _as_given(entry.value)
     if len(shown) > _LONGEST_VALUE_SHOWN:
         shown = shown[:_LONGEST_VALUE_SHOWN] + "…"

@@ -324,7 +324,6 @@ class _Composer:
         raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
 
     def _place(self, node: YamlNode, anchor: str | None) -> None:
-        """Add a complete node to its parent."""
         if anchor:
             node.anchor = anchor
             self._anchors[anchor] = node
@@ -382,7 +381,6 @@ def _value_of(node: Mapping_) -> dict[str, object]:
 
 
 def _twice(node: Mapping_) -> YamlKeyTwiceError:
-    """The error of a mapping that has a key twice."""
     seen: set[tuple[str, bool]] = set()
     for entry in node.entries:
         if (entry.name, entry.merge) in seen:

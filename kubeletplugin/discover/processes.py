@@ -332,7 +332,6 @@ class _Scan:
         return {name: value for name, _, value in pairs}
 
     def _handles(self, pid: str) -> Iterator[int]:
-        """Devices that the process has open."""
         directory = self._root / pid / "fd"
         with os.scandir(directory) as entries:
             for entry in entries:

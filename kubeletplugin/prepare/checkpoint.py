@@ -278,7 +278,6 @@ def difference(damaged: bytes, restored: Checkpoint) -> str:
 
 
 def _lines(claim: Mapping[str, Any]) -> list[str]:
-    """A claim for people, one line for each device."""
     lines = [f"{claim['namespace']}/{claim['name']} {claim['uid']}"]
     for device in claim["devices"]:
         share = device.get("share")

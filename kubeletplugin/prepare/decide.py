@@ -226,7 +226,6 @@ def _refuse_overlaps(
 
 
 def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> dict[str, dict[str, str]]:
-    """The variables of the claim's configs, by request."""
     variables: dict[str, dict[str, str]] = {}
     ultraserver = None
     for device in devices:
@@ -254,7 +253,6 @@ def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: N
 def _with_shares(
     claim: AllocatedClaim, wanted: Collection[tuple[PreparedDevice, int | None]], view: NodeView, others: Others
 ) -> list[PreparedDevice]:
-    """The devices, with cores for those of which the claim has a part."""
     whole = [device for device, amount in wanted if amount is None and not device.admin_access]
     found: list[PreparedDevice] = []
     for device, amount in wanted:

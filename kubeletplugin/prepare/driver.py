@@ -243,7 +243,6 @@ class Driver:
         return result
 
     async def _prepare(self, claim: ClaimReference, deadline: float, objects: list[JsonObject]) -> PrepareResult:
-        """Prepare a claim, and add its object to `objects`."""
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
@@ -301,11 +300,7 @@ class Driver:
     async def _in_use(
         self, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim], seconds: float | None = None
     ) -> Mapping[str, Hold]:
-        """Those of the claims, which the kubelet has unprepared, that processes use or may use, by UID.
-
-        Args:
-            seconds: the longest wait.
-        """
+        """Those of the claims, which the kubelet has unprepared, that processes use or may use, by UID."""
         try:
             async with asyncio.timeout(seconds):
                 uses: tuple[ProcessUse, ...] = await self.usage.processes()

@@ -176,7 +176,6 @@ class Publisher:
             os.close(descriptor)
 
     async def _session(self) -> None:
-        """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
         self._withholding = Withholding(await self._store.kubernetes(), self._settings.gates)
@@ -377,7 +376,6 @@ class Publisher:
         return withheld
 
     def _tell(self, message: str) -> None:
-        """Log a lasting limitation once."""
         if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})

@@ -231,7 +231,6 @@ def published_attributes(
 def _own_attributes(
     hardware: NodeHardware, instance: InstanceType, index: int, devices: int, links: frozenset[tuple[int, int]] | None
 ) -> JsonObject:
-    """The attributes in which the devices of a node differ."""
     return (
         _device_attributes(instance, index, devices)
         | _place_attributes(hardware.places.get(index, Place()))

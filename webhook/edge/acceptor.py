@@ -187,8 +187,6 @@ def _detach(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> No
 
 
 class _Lingering:
-    """A socket whose input is discarded."""
-
     def __init__(self, kept: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = kept
         self._loop = loop

@@ -328,7 +328,6 @@ class ClientConnection(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _start(self) -> None:
-        """Answer the request that was read, or call the application."""
         app, self._unstarted = self._unstarted, None
         cycle = self.cycle
         if not self._unfinished and cycle.keep_alive and not self.flow.write_paused and not self._ignores_input:

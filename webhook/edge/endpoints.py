@@ -314,7 +314,6 @@ class AdmissionEndpoint:
             raise self._unread(error) from error
 
     def _unread(self, error: BodyError) -> HTTPError:
-        """The HTTP error for a body that was not read."""
         request = reviews.envelope(error.start)
         # Free the memory: sending the answer may take long.
         error.start = b""
@@ -381,7 +380,6 @@ async def _scan(body: bytes | bytearray) -> None:
 
 
 def _declared(scope: Scope) -> int | None:
-    """Content-Length of a request; None if its body is chunked."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(length) if length.isdigit() and len(length) < 19 else None  # beyond 18 digits nothing is sent
 

@@ -186,7 +186,6 @@ class Mutator:
     def _place(
         self, request: AdmissionRequest, workload: leader_worker_sets.LeaderWorkerSet, named: frozenset[str]
     ) -> Callable[[], Decision]:
-        """A function that decides about a LeaderWorkerSet, with the cluster's facts of now."""
         namespace, mode = request.namespace, Mode(self._options.mode)
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
@@ -207,7 +206,6 @@ class Mutator:
         return work
 
     def _enrich(self, request: AdmissionRequest) -> Decision:
-        """The decision about a small claim or template."""
         read = self._reading_claim(request)()
         if isinstance(read, Decision):
             return read
@@ -221,7 +219,6 @@ class Mutator:
         return decision
 
     async def _enrich_in_lane(self, request: AdmissionRequest, seconds: float) -> Decision:
-        """The same about any claim or template; reading and deciding run in the lane."""
         reading = effort.of_reading(_size_of(request))
         read = await self._lane.run(request.namespace, self._reading_claim(request), reading)
         if isinstance(read, Decision):
@@ -261,7 +258,6 @@ class Mutator:
         return work
 
     def _restoring(self, request: AdmissionRequest) -> Callable[[], Decision]:
-        """A function that decides about an UPDATE of a pod, with the cluster's facts of now."""
         namespace, context = request.namespace, self._current_context()
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
@@ -436,8 +432,6 @@ def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
 
 
 class _Requester(msgspec.Struct, frozen=True):
-    """The field of `request.userInfo` that is read."""
-
     username: str = ""
 
 

@@ -53,13 +53,7 @@ class PodShape(Struct, frozen=True, cache_hash=True):
 
 
 class _Model(NamedTuple):
-    """A decision that names containers in the record only.
-
-    Attributes:
-        decision: the decision.
-        containers: the names.
-        size: bytes, also of decisions that are made from it.
-    """
+    """A decision that names containers in the record only. `size`: bytes, also of decisions that are made from it."""
 
     decision: Decision
     containers: Names
@@ -67,13 +61,7 @@ class _Model(NamedTuple):
 
 
 class _DecisionsOfShape:
-    """The decisions about pods of one shape.
-
-    Attributes:
-        by_names: the decisions.
-        model: one from which others may be made; None: there is none.
-        size: bytes.
-    """
+    """The decisions about pods of one shape. `model`: one from which others may be made."""
 
     __slots__ = ("_tried", "by_names", "model", "size")
 

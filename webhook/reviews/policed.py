@@ -106,7 +106,6 @@ class PolicedValidator:
         self._take(store.current)
 
     def _take(self, policies: PolicySet) -> None:
-        """Derive everything from a new set of policies."""
         self._policies = policies
         self._inner = self._make(policies)
         self._sources = Sources.of(self._device_class, policies)
@@ -244,7 +243,6 @@ async def _answered(decision: Decision) -> Decision:
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:
-    """The decoded request, and the claims and templates that its pods name. Pure."""
     known = decoded(subject, request)
     data = known.object if known.object is not None else known.old_object
     return known, named_by(data, known.group, known.kind)

@@ -120,7 +120,6 @@ class Validator:
             return _decision([unreadable(request, error)], "unreadable")
 
     def _refresh(self) -> None:
-        """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
         self._context: ClaimContext = claim_context(
@@ -241,12 +240,8 @@ class Validator:
         """The decision about a pod.
 
         Args:
-            claiming: the pod.
-            raw: the pod as JSON.
             empty: whether it declares no claim, and was not converted.
-            known: its claims.
             bound: findings about its claims by policies that bind them.
-            resizers: as for `DecisionInputs`.
         """
         pod = claiming.pod
         extended = self._conversion.extended_resources
@@ -310,7 +305,6 @@ class Validator:
         return _decision(findings, "valid")
 
     async def _missing(self, claims: Iterable[tuple[str, str]], namespace: str) -> frozenset[tuple[str, str]]:
-        """Those of some claims and templates that do not exist, by kind and name."""
         wanted: dict[str, dict[str, None]] = {}
         for kind, name in claims:
             wanted.setdefault(kind, {})[name] = None

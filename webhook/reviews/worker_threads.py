@@ -489,7 +489,6 @@ class ThreadLane:
         )
 
     def _move(self, job: _Job) -> None:
-        """Put a job that was ended into the next class, if its caller still waits."""
         if not job.awaited:
             return
         with self._changed:

@@ -299,7 +299,6 @@ def _watch_edge(metrics: Metrics, running: server.Server, lag: LoopLag) -> None:
 async def _comparing(
     settings: WebhookSettings, api_server: TimedApiServer, metrics: Metrics, stack: contextlib.AsyncExitStack
 ) -> Check:
-    """Compare the webhook configurations with the release. Returns its readiness check."""
     from webhook.cluster.entry_checks import EntryChecks
 
     checks = EntryChecks(
