@@ -117,35 +117,30 @@ def _prepared(messages: ModuleType, result: PrepareResult) -> object:
 
 
 def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
+    pb = dra_health_v1alpha1_pb2
+
     async def watch(_request: object, _context: object) -> AsyncIterator[object]:
         while True:
             generation = monitor.generation
-            yield _health_message(monitor, pool, clock)
+            devices = [
+                pb.DeviceHealth(
+                    device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),
+                    health=device.status.name,
+                    last_updated_time=int(clock.now()),
+                    health_check_timeout_seconds=max(WAITS.health_lost, int(3 * monitor.interval)),
+                    message=device.message,
+                )
+                for device in monitor.snapshot.health
+            ]
+            yield pb.NodeWatchResourcesResponse(devices=devices)
             await monitor.wait(generation, WAITS.health_resent)
 
     handler = grpc.unary_stream_rpc_method_handler(
         watch,
-        request_deserializer=dra_health_v1alpha1_pb2.NodeWatchResourcesRequest.FromString,
-        response_serializer=dra_health_v1alpha1_pb2.NodeWatchResourcesResponse.SerializeToString,
+        request_deserializer=pb.NodeWatchResourcesRequest.FromString,
+        response_serializer=pb.NodeWatchResourcesResponse.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(name, {"NodeWatchResources": handler})
-
-
-def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
-    pb = dra_health_v1alpha1_pb2
-    now = int(clock.now())
-    timeout = max(WAITS.health_lost, int(3 * monitor.interval))
-    devices = [
-        pb.DeviceHealth(
-            device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),
-            health=device.status.name,
-            last_updated_time=now,
-            health_check_timeout_seconds=timeout,
-            message=device.message,
-        )
-        for device in monitor.snapshot.health
-    ]
-    return pb.NodeWatchResourcesResponse(devices=devices)
 
 
 _MAX_SOCKET_PATH: Final = 107

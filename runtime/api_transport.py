@@ -347,16 +347,12 @@ class Connection:
             self._broken = self._clock()
             message = f"the connection to {self.address} broke off in the middle of an answer"
             raise BrokenConnectionError(message) from error
-        except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
-            self._broken = self._clock()
-            raise BrokenConnectionError(f"the connection to {self.address} broke: {_words_of(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
             self._broken = self._clock()
-            raise UnreachableError(f"the connection to {self.address} broke: {_words_of(error)}") from error
-
-
-def _words_of(error: Exception) -> str:
-    return str(error) or type(error).__name__
+            lost = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError)
+            kind = BrokenConnectionError if lost else UnreachableError
+            words = str(error) or type(error).__name__
+            raise kind(f"the connection to {self.address} broke: {words}") from error
 
 
 def _pause_after(error: StatusError | BrokenConnectionError, method: str) -> float | None:

@@ -236,14 +236,14 @@ class _Composer:
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self._leave(event.end_mark.index)
         elif kind is yaml.MappingStartEvent:
-            node = Mapping_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
-            self._enter(node, event.anchor)
+            self._enter(
+                Mapping_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style)), event.anchor
+            )
         elif kind is yaml.SequenceStartEvent:
             sequence = Sequence_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
             self._enter(sequence, event.anchor)
         elif kind is yaml.AliasEvent:
-            alias = self._alias(str(event.anchor), event.start_mark.index, event.end_mark.index)
-            self._place(alias, None)
+            self._place(self._alias(str(event.anchor), event.start_mark.index, event.end_mark.index), None)
         elif kind is yaml.DocumentStartEvent:
             self._documents += 1
             if self._documents > 1:

@@ -256,21 +256,18 @@ class Publisher:
         if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
-        if self._keeps_taints is False and state.legacy and settings.device_plugin_guard is Guard.TAINT:
-            self._tell(
-                "a device plugin offers the devices, and the API server does not keep device taints: no device is "
-                "published until the plugin has gone"
-            )
-        if self._keeps_taints is False and held:
-            self._tell(
-                "devices are or may be in use without a claim, and the API server does not keep device taints: these "
-                "devices are not published until they are free"
-            )
-        if self._keeps_taints is False and state.cordon:
-            self._tell(
-                "devices are cordoned, and the API server does not keep device taints: these devices are not published "
-                "until they are uncordoned"
-            )
+        guarded = state.legacy and settings.device_plugin_guard is Guard.TAINT
+        for concerns, what, until in (
+            (guarded, "a device plugin offers the devices", "no device is published until the plugin has gone"),
+            (
+                held,
+                "devices are or may be in use without a claim",
+                "these devices are not published until they are free",
+            ),
+            (state.cordon, "devices are cordoned", "these devices are not published until they are uncordoned"),
+        ):
+            if self._keeps_taints is False and concerns:
+                self._tell(f"{what}, and the API server does not keep device taints: {until}")
         keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot
         if self._withholds(state.facts):

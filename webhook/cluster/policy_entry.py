@@ -105,22 +105,19 @@ class PolicyEntry:
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Reconcile until it is cancelled."""
         while True:
-            self._look()
+            current = self._policies.current
+            if current is not self._known:
+                self._known = current
+                self._needed, left_out = followed(current.validating, self._groups)
+                self._left_out.set(left_out)
+                self._agreed_since = None
+                self._leases.announce()
+            if not self._leases.agree(lambda report: report.policies == self._policies.current.digest):
+                self._agreed_since = None
+            elif self._agreed_since is None:
+                self._agreed_since = time.monotonic()
             self._problem.set(await self._step())
             await sleep(_LOOK)
-
-    def _look(self) -> None:
-        current = self._policies.current
-        if current is not self._known:
-            self._known = current
-            self._needed, left_out = followed(current.validating, self._groups)
-            self._left_out.set(left_out)
-            self._agreed_since = None
-            self._leases.announce()
-        if not self._leases.agree(lambda report: report.policies == current.digest):
-            self._agreed_since = None
-        elif self._agreed_since is None:
-            self._agreed_since = time.monotonic()
 
     async def _step(self) -> str:
         """Write the rules if they are wrong. Returns the problem, or an empty string."""

@@ -282,23 +282,20 @@ class BodyReader:
         if reading.reserved:
             return
         if size > self.SMALL:
-            await self._reserve(reading, size, more=more)
+            # While this body waits, uvicorn reads up to `SMALL` bytes ahead.
+            self._count(size + self.SMALL)
+            wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
+            reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
+            self._time_outs.pause()
+            try:
+                await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
+            except TimeoutError:
+                raise BodyTooManyError(unread=more) from None
+            reading.reserved = wanted
+            self._time_outs.resume()
+            self._count(0)
         elif more and (size > self.UNCOUNTED or self._incomplete):
             self._count(size if size > self.UNCOUNTED else 0)
-
-    async def _reserve(self, reading: _Reading, size: int, *, more: bool) -> None:
-        # While this body waits, uvicorn reads up to `SMALL` bytes ahead.
-        self._count(size + self.SMALL)
-        wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
-        reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
-        self._time_outs.pause()
-        try:
-            await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
-        except TimeoutError:
-            raise BodyTooManyError(unread=more) from None
-        reading.reserved = wanted
-        self._time_outs.resume()
-        self._count(0)
 
     def _count(self, size: int) -> None:
         """Set the bytes of the current task's incomplete body. Raises BodyTooManyError if it is the one to give up."""

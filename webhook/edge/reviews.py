@@ -7,7 +7,6 @@ uid is added, and for a denial the object's kind and name.
 import base64
 import codecs
 import functools
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -249,7 +248,15 @@ def _common(decision: Decision, *, allowed: bool) -> dict[str, object]:
         lines = [line for finding in for_answer(decision.warnings) for line in warnings(finding)]
         response["warnings"] = _fitting(lines, BOUNDS.warnings)
     if decision.audit:
-        response["auditAnnotations"] = _audit(decision.audit)
+        response["auditAnnotations"] = kept = dict[str, str]()
+        left = BOUNDS.audit
+        for key, text in decision.audit.items():
+            # JSON can express lone surrogates, and UTF-8 cannot.
+            value = text if text.isascii() else text.encode("utf-8", "replace").decode()
+            left -= len(key) + len(orjson.dumps(value))
+            if left < 0:
+                break
+            kept[key] = value
     return response
 
 
@@ -271,20 +278,6 @@ def _fitting(texts: list[str], most: int) -> list[str]:
     if not kept:
         texts, kept = [short(texts[0], most // _BYTES_PER_LETTER), *texts[1:]], 1
     return [*texts[:kept], f"and {len(texts) - kept} more"] if kept < len(texts) else texts
-
-
-def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The first annotations that fit into `BOUNDS.audit`."""
-    kept: dict[str, str] = {}
-    left = BOUNDS.audit
-    for key, text in annotations.items():
-        # JSON can express lone surrogates, and UTF-8 cannot.
-        value = text if text.isascii() else text.encode("utf-8", "replace").decode()
-        left -= len(key) + len(orjson.dumps(value))
-        if left < 0:
-            break
-        kept[key] = value
-    return kept
 
 
 def _clean(text: str) -> str:

@@ -130,10 +130,23 @@ class Server(uvicorn.Server):
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self._at_once: AtOnce = getattr(app, "at_once", lambda _scope, _body: None)
+        at_once: AtOnce = getattr(app, "at_once", lambda _scope, _body: None)
         self._room = Interval()
         self._search_after = 0.0
-        self.acceptor = Acceptor(tls, self._connection, limits.max_connections, self._make_room)
+        self.acceptor = Acceptor(
+            tls,
+            lambda: ClientConnection(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                closed=self.acceptor.closed,
+                refused=self._refuse,
+                current=lambda tls: tls is self.acceptor.tls,
+                at_once=at_once,
+            ),
+            limits.max_connections,
+            self._make_room,
+        )
 
     def stop(self) -> None:
         """Drain; the second call stops at once."""
@@ -196,17 +209,6 @@ class Server(uvicorn.Server):
                 if isinstance(connection, ClientConnection) and connection.overdue(self._head_timeout, KEEP_ALIVE):
                     connection.transport.close()
         return await super().on_tick(counter)
-
-    def _connection(self) -> ClientConnection:
-        return ClientConnection(
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-            closed=self.acceptor.closed,
-            refused=self._refuse,
-            current=lambda tls: tls is self.acceptor.tls,
-            at_once=self._at_once,
-        )
 
     def _make_room(self) -> int:
         """Close connections without a request in progress: those without any first, then the longest idle."""

@@ -140,9 +140,7 @@ class Mutator:
         return self._queues.noted(request, decision) if decision.shows_queue else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object, or one that does not depend on the object; None, TooMuchWorkError: in the
-        lane.
-        """
+        """The decision, if it takes little; None, TooMuchWorkError: decide in the lane."""
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
@@ -150,7 +148,16 @@ class Mutator:
             raw = bytes(request.object)
             if not pods.may_concern_us(raw) and (self._named is None or not self._named(raw)):
                 return _NOT_NEURON
-            return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
+            if len(raw) > LARGE_OBJECT:
+                return None
+            read = _read_pod(request, self._steer)
+            shape, context = self._shape(read, request.namespace), self._current_context()
+            decision = self._decisions.find(shape, read.pod, read.names)
+            if decision is None:
+                with effort.on_the_loop():
+                    decision = read.converted(shape, context)
+                self._remember(read, shape, decision)
+            return decision
         if _size_of(request) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
@@ -161,7 +168,6 @@ class Mutator:
         return self._place(request, *_read_workload(request))()
 
     async def _decide_in_lane(self, request: AdmissionRequest, units: int) -> Decision:
-        """The decision about a large object, or one that takes much work; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
         size = _size_of(request)
         seconds = effort.of_planning(units, size)
@@ -289,16 +295,6 @@ class Mutator:
             self._decisions.clear()
             self._enriched.clear()
         return self._context
-
-    def _create_pod(self, request: AdmissionRequest) -> Decision:
-        read = _read_pod(request, self._steer)
-        shape, context = self._shape(read, request.namespace), self._current_context()
-        decision = self._decisions.find(shape, read.pod, read.names)
-        if decision is None:
-            with effort.on_the_loop():
-                decision = read.converted(shape, context)
-            self._remember(read, shape, decision)
-        return decision
 
     def _shape(self, read: "_ReadPod", namespace: str) -> PodShape:
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
