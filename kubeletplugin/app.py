@@ -51,9 +51,8 @@ from kubeletplugin.node_events import (
     other_driver,
 )
 from kubeletplugin.ports import WAITS, JsonObject
-from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.cdi import FOLDER, MetadataFiles, SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
-from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.preparer import Preparer

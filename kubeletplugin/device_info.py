@@ -25,8 +25,8 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_nam
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import WAITS, UsageUnknownError
+from kubeletplugin.prepare.cdi import read_visible_cores, visible_cores
 from kubeletplugin.prepare.checkpoint import PreparedClaim
-from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
 

@@ -32,8 +32,8 @@ from kubeletplugin.discover.processes import ContainerProcess, Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, UsageUnknownError
+from kubeletplugin.prepare.cdi import FOLDER
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
-from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
 from kubeletplugin.publish.slices import driver_version

@@ -18,8 +18,8 @@ from kubeletplugin.discover.devices import NODE_DEVICE, Side, assign_cores, devi
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.cdi import UltraServerError, documents, environment, read_visible_cores, visible_cores
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.containers import UltraServerError, documents, environment, read_visible_cores, visible_cores
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice, check_hardware
 from neuron.hardware.instances import InstanceType, Topology

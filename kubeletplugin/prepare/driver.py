@@ -16,8 +16,8 @@ from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
+from kubeletplugin.prepare.cdi import UltraServerError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, uid_before
-from kubeletplugin.prepare.containers import UltraServerError
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
 from kubeletplugin.prepare.usage import Hold, Holds, NodeUsage, by_processes, unknown

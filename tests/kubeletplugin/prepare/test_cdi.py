@@ -10,8 +10,8 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.cdi import MetadataFiles
 from kubeletplugin.prepare.checkpoint import PreparedDevice
-from kubeletplugin.prepare.containers import MetadataFiles
 from tests.conformance.schemas import CDI, cdi_faults, recorded
 from tests.kubeletplugin.fakes import BOOT, NODE, prepared_claim, uid
 
