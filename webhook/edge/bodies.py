@@ -5,6 +5,7 @@ Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowE
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import time
 from collections import Counter
@@ -35,20 +36,16 @@ class BodyError(Exception):
     start = b""
 
 
+@dataclasses.dataclass(eq=False)
 class BodyTooLargeError(BodyError):
-    """The body is larger than allowed.
+    """The body is larger than `limit` bytes. `unread`: whether more of it is expected."""
 
-    Attributes:
-        limit: allowed bytes.
-        unread: whether more of the body is expected.
-    """
-
-    def __init__(self, limit: int, *, unread: bool) -> None:
-        super().__init__(f"larger than {limit} bytes")
-        self.limit = limit
-        self.unread = unread
+    limit: int
+    _: dataclasses.KW_ONLY
+    unread: bool
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class BodyTooManyError(BodyError):
     """Too many bodies are being read: their memory is used up.
 
@@ -57,22 +54,15 @@ class BodyTooManyError(BodyError):
         given_up: whether the body was discarded to free memory; then its connection should close too.
     """
 
-    def __init__(self, *, unread: bool, given_up: bool = False) -> None:
-        super().__init__("too many large bodies")
-        self.unread = unread
-        self.given_up = given_up
+    unread: bool
+    given_up: bool = False
 
 
+@dataclasses.dataclass(eq=False)
 class BodyTooSlowError(BodyError):
-    """The body was not complete in time.
+    """The body was not complete within `seconds`."""
 
-    Attributes:
-        seconds: the time-out.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"not complete after {seconds:g} s")
-        self.seconds = seconds
+    seconds: float
 
 
 class ClientGoneError(BodyError):
