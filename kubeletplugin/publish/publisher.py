@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
@@ -16,7 +15,7 @@ from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, share_setting, shares_cores
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
-from kubeletplugin.files import try_lock
+from kubeletplugin.files import lock_file, try_lock
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, version_of
 from kubeletplugin.prepare.usage import Holds
@@ -127,7 +126,11 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
-        async with self._alone():
+        with lock_file(self._settings.state / LOCK_NAME) as lock:
+            # During an upgrade, two instances would overwrite each other's slices.
+            while not try_lock(lock):
+                self._tell("another instance publishes; waiting for its end")
+                await self._clock.sleep(WAITS.publish_lock)
             await self._gate.first()
             # Until the held devices are known, every device would be published as held.
             with contextlib.suppress(TimeoutError):
@@ -146,34 +149,20 @@ class Publisher:
 
         `run` must have ended. Another instance that publishes keeps its slices, and so does another driver.
         """
-        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not try_lock(descriptor):
+        with lock_file(self._settings.state / LOCK_NAME) as lock:
+            if not try_lock(lock):
                 return
-            async with asyncio.timeout(WAITS.withdrawn):
-                listed, _ = await self._store.slices()
-                found = {body["metadata"]["name"] for body in listed}
-                if self._own.state is not None and self.other.evidence:
-                    found -= await self._foreign(self._own.state.facts.name, found)
-                for name in sorted(found):
-                    await self._store.delete(name)
-            _log.info("slices withdrawn", extra={"slices": len(found)})
-        except (ApiServerError, TimeoutError) as error:
-            _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
-        finally:
-            os.close(descriptor)
-
-    @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Wait until no other instance publishes: during an upgrade, two would overwrite each other's slices."""
-        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not try_lock(descriptor):
-                self._tell("another instance publishes; waiting for its end")
-                await self._clock.sleep(WAITS.publish_lock)
-            yield
-        finally:
-            os.close(descriptor)
+            try:
+                async with asyncio.timeout(WAITS.withdrawn):
+                    listed, _ = await self._store.slices()
+                    found = {body["metadata"]["name"] for body in listed}
+                    if self._own.state is not None and self.other.evidence:
+                        found -= await self._foreign(self._own.state.facts.name, found)
+                    for name in sorted(found):
+                        await self._store.delete(name)
+                _log.info("slices withdrawn", extra={"slices": len(found)})
+            except (ApiServerError, TimeoutError) as error:
+                _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
 
     async def _session(self) -> None:
         await self._own.read()
