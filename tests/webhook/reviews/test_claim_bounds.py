@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ from msgspec import structs
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim, read_class
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from tests.policies.policy_files import problems
 from tests.support.clusters import FakeCluster, request
@@ -57,6 +59,11 @@ def using(template: str = "mine", **fields: Any) -> Any:
 @dataclasses.dataclass
 class Cluster(FakeCluster):
     specs: Mapping[str, ClassSpec] | None = None
+    published: frozenset[str] = frozenset()
+
+    def device_shapes(self) -> Sequence[DeviceShape]:
+        shapes = (each for each in catalogue_shapes(Catalogue()) if each.instance_type in self.published)
+        return [dataclasses.replace(each, published=True) for each in shapes]
 
     def device_classes(self) -> Mapping[str, ClassSpec] | None:
         return self.specs
@@ -72,13 +79,15 @@ def validated(
     *,
     found: Mapping[str, ClaimSpec] | None = None,
     classes: Mapping[str, ClassSpec] | None = None,
+    published: Collection[str] = (),
     **fields: Any,
 ) -> Decision:
     async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
         return {name: each for name, each in (found or {}).items() if name in names}
 
     policies = load({"p.yaml": policy.encode()})
-    cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()}, specs=classes)
+    known = {("team-a", name): each for name, each in templates.items()}
+    cluster = Cluster(claim_templates=known, specs=classes, published=frozenset(published))
     steer = PolicySteer(policies, cluster, lambda: 0.0)
     bounds = ClaimBounds(steer, find, Inline(), policies.sources("neuron.aws.com"))
     validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
@@ -102,6 +111,7 @@ def test_a_claim_that_allows_another_family_is_denied() -> None:
 @pytest.mark.parametrize(
     "decision",
     [
+        pytest.param(validated(using(), {"mine": spec()}, published=["trn2.48xlarge"]), id="by what the cluster has"),
         pytest.param(validated(using(), {"mine": spec("trn2.48xlarge")}), id="by the claim"),
         pytest.param(
             validated(using(nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}), {"mine": spec()}), id="by the pod"
