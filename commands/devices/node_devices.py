@@ -8,14 +8,14 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Unseen, items
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices import device_map
 from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
 from commands.devices.devices import DeviceGroup, NodeMap, connected_groups, existing_links, largest_connected
-from commands.devices.snapshot import ClusterSnapshot
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, AllocatorResult, SearchTooLongError
 from neuron.api.allocation import config_entries
@@ -218,9 +218,6 @@ _LAST_LEAKING: Final = (36, 2)
 """The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 
 
-T = TypeVar("T")
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishedDevices:
     """The published devices of one node.
@@ -275,7 +272,10 @@ class ClusterDevices:
         self._held: defaultdict[str, list[AllocatorResult]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in self.claims:
-            self._hold(claim)
+            for entry in claim.ours:
+                self._held[entry.pool].append(result_of(entry))
+                if entry.share_id:
+                    self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
         self.map: Final = device_map.build(seen, catalogue)
         self._maps = {node.name: node for node in self.map.nodes}
         self._read: dict[str, PublishedDevices] = {}
@@ -286,12 +286,6 @@ class ClusterDevices:
         if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
             return None
         return cls(seen, kubernetes, catalogue or Catalogue())
-
-    def _hold(self, claim: StoredClaim) -> None:
-        for entry in claim.ours:
-            self._held[entry.pool].append(result_of(entry))
-            if entry.share_id:
-                self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
 
     def publishes(self, node: str) -> bool:
         """Whether the driver publishes slices of the node, with or without devices."""

@@ -27,7 +27,6 @@ from conversion.objects.queues import KUEUE_GROUP
 from conversion.patches.decision import Outcome
 from neuron import names
 from neuron.api.fields import mapping, mappings
-from neuron.api.nodes import Node
 from neuron.api.workloads import ALLOCATED, group_of, state_of
 from neuron.codes import CODES
 from neuron.findings import known_codes
@@ -175,7 +174,9 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
     wanted = +scheduled(facts.spec)
     if not wanted or facts.node_name or facts.in_tree:
         return None
-    offering = [node for node in facts.all_nodes if _offers(node, wanted)]
+    offering = [
+        node for node in facts.all_nodes if all(node.offered(resource) >= amount for resource, amount in wanted.items())
+    ]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
     said = condition(facts.pod, "PodScheduled")
     evidence = condition_quote(said)
@@ -190,10 +191,6 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
         return Diagnosis("waits-for-autoscaler", PodState.WAITS, waits, _AUTOSCALER_FIX, evidence)
     text = f"It was not converted and requests {text}, which no node offers. {_why_not_converted(facts)}"
     return Diagnosis("not-converted", PodState.STUCK, text, _conversion_fix(facts), evidence)
-
-
-def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
-    return all(node.offered(resource) >= amount for resource, amount in wanted.items())
 
 
 def _why_not_converted(facts: DiagnosisInputs) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from cluster.collections import SUPPLIES
-from cluster.kinds.replicas import LABELS
+from cluster.kinds.replicas import SELECTOR, is_labelled
 from cluster.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
@@ -27,8 +27,7 @@ from cluster.resources import (
 )
 from cluster.store import POOLS, StoredKind
 from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
-from commands.cluster.store import Kept, read_kinds
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot
+from commands.cluster.snapshot import ClusterSnapshot, Kept, read_kinds, read_snapshot
 from commands.explain.explanation import event_order, gates_of
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
@@ -95,7 +94,7 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     """
     called = _called(configurations)
     # Anybody can label a Deployment. The webhook's is where the API server sends reviews, which only admins decide.
-    found = [each for each in deployments if _is_webhook(each)]
+    found = [each for each in deployments if is_labelled(each)]
     places = {called.service_namespace}
     if configurations is None:
         places = {each["metadata"].get("namespace") for each in found}
@@ -116,11 +115,6 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     maps = tuple((metadata["namespace"], name) for name in _policy_maps(pod))
     default = f"the webhook's default ({place}, --mode)"
     return dataclasses.replace(called, options=options, default=default, config_maps=maps)
-
-
-def _is_webhook(deployment: Object) -> bool:
-    labels = deployment["metadata"].get("labels") or {}
-    return LABELS.items() <= labels.items()
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, object]]:
@@ -272,7 +266,11 @@ class Reads:
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
-        objects += [live_manifest(_body(each), RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
+        for each in items(found.claims):
+            # The part of a claim that validation reads.
+            about = {"namespace": each.metadata.namespace, "name": each.metadata.name, "uid": each.metadata.uid}
+            claim = {"metadata": about, "spec": each.spec}
+            objects.append(live_manifest(claim, RESOURCE_CLAIMS, "ResourceClaim"))
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         notes += more
@@ -353,9 +351,8 @@ class Reads:
         return found.resource
 
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         deployments, configurations = await asyncio.gather(
-            self._reader.list(DEPLOYMENTS, keep=whole, labelSelector=labels),
+            self._reader.list(DEPLOYMENTS, keep=whole, labelSelector=SELECTOR),
             self._reader.list(MUTATING_CONFIGURATIONS, keep=whole),
         )
         known = None if isinstance(configurations, Unseen) else configurations
@@ -384,12 +381,6 @@ def _is_well(pod: Object) -> bool:
     status = pod.get("status") or {}
     ready = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
     return status.get("phase") in ENDED or ready.get("Ready") == "True"
-
-
-def _body(claim: StoredClaim) -> Object:
-    """The part of a claim that validation reads."""
-    metadata = {"namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid}
-    return {"metadata": metadata, "spec": claim.spec}
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from cluster.from_files import MEANT_FOR_OTHERS
-from cluster.kinds.replicas import LABELS
+from cluster.kinds.replicas import SELECTOR
 from cluster.resources import (
     DEVICE_CLASSES,
     EVENTS,
@@ -24,9 +24,8 @@ from cluster.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Object, Seen, ServedKind, Unseen, items, unseen, whole
-from commands.cluster.store import read_store
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
+from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Seen, ServedKind, Unseen, items, unseen, whole
+from commands.cluster.snapshot import ClusterSnapshot, read_snapshot, read_store, stored
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.long_lists import LONG, recognise
@@ -449,13 +448,18 @@ async def read_records(
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.
     """
-    found = [*await _logged(reader, webhook_namespace, notes), *await _events(reader, namespace, notes)]
+    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
+    found = [
+        *await _logged(reader, webhook_namespace, notes),
+        *of_events(_known(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes)),
+    ]
     return tuple(each for each in found if not namespace or each.namespace == namespace)
 
 
 async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    pods = await reader.list(PODS, webhook_namespace, keep=_name_of, labelSelector=selector)
+    pods = await reader.list(
+        PODS, webhook_namespace, keep=lambda item: str(item["metadata"]["name"]), labelSelector=SELECTOR
+    )
     lines: list[bytes] = []
     for name in _known(pods, notes)[:_MOST_REPLICAS]:
         path = f"{PODS.path(webhook_namespace, name)}/log"
@@ -467,15 +471,6 @@ async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str
         else:
             lines += log.splitlines()
     return of_log(lines)
-
-
-async def _events(reader: ClusterReader, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
-    return of_events(_known(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes))
-
-
-def _name_of(item: Object) -> str:
-    return str(item["metadata"]["name"])
 
 
 def _known(seen: Seen[T], notes: list[str]) -> tuple[T, ...]:

@@ -20,7 +20,7 @@ from commands.devices.allocator_inputs import (
     read_demand,
 )
 from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results
-from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
+from commands.report.model import Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
 from neuron.allocator.search import AllocatorClaim, SearchTooLongError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -82,7 +82,11 @@ class Places:
         self._empty: dict[tuple[PodNeed, str], bool] = {}
         self._by_type = dict(catalogue_hardware(cluster.catalogue))
         # A node of a Neuron type may have neither driver nor device plugin now.
-        self._neuron = [node for node in cluster.nodes if self._is_neuron(node)]
+        self._neuron = [
+            node
+            for node in cluster.nodes
+            if (bool(node.legacy) or self._cluster.publishes(node.name) or self._type(node) in self._cluster.catalogue)
+        ]
         self._open: dict[str, _OpenNode] = {}
         self._models: dict[int, DeviceModel] = {}
         """By the identity of their hardware, which they keep."""
@@ -195,9 +199,6 @@ class Places:
         except SelectorError:
             return None
 
-    def _is_neuron(self, node: Node) -> bool:
-        return bool(node.legacy) or self._cluster.publishes(node.name) or self._type(node) in self._cluster.catalogue
-
     def _type(self, node: Node) -> str:
         return self._cluster.instance_type(node)
 
@@ -264,6 +265,9 @@ def _draft(namespace: str, members: Sequence[Workload], quota: Mapping[str, int]
     moving = [each for each in members if _moves(each)]
     blocked = sum(each.blocked for each in members)
     after = total(each.after for each in moving if each.after is not None)
+    resource, note = device_class + CLASS_QUOTA, ""
+    if resource in quota and quota[resource] < after.devices:
+        note = f"a ResourceQuota allows {quota[resource]} of {resource}; the workloads need {after.devices}"
     return MigrationStep(
         namespace=namespace,
         ready=not blocked,
@@ -273,15 +277,8 @@ def _draft(namespace: str, members: Sequence[Workload], quota: Mapping[str, int]
         pods=sum(each.pods or 0 for each in moving),
         before=total(each.before for each in moving),
         after=after,
-        note=_quota_note(after, quota, device_class + CLASS_QUOTA),
+        note=note,
     )
-
-
-def _quota_note(after: Devices, quota: Mapping[str, int], name: str) -> str:
-    allowed = quota.get(name)
-    if allowed is None or allowed >= after.devices:
-        return ""
-    return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
 
 
 def _with_nodes(

@@ -78,14 +78,13 @@ def plan(steps: Sequence[MigrationStep]) -> Table:
         row = [str(number), step.namespace or NOTHING, str(step.workloads), str(step.pods), str(step.blocked)]
         row += [str(step.before), _by_type(step.needs) if with_nodes else str(step.after)]
         if with_nodes:
-            row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
+            short = f" ({step.short} short)" if step.short else ""
+            row += [
+                _by_type(step.free or {}) + short,
+                f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING,
+            ]
         rows.append((*row, step.note or NOTHING))
     return Table("Order of migration", (*head, "change first"), tuple(rows), frozenset({0, 2, 3, 4}))
-
-
-def _free(step: MigrationStep) -> str:
-    free = _by_type(step.free or {})
-    return f"{free} ({step.short} short)" if step.short else free
 
 
 def _by_type(devices: Mapping[str, int]) -> str:
@@ -122,16 +121,9 @@ def _of_group(row: tuple[str, ...], group: Sequence[Workload]) -> tuple[str, ...
     if len(group) == 1:
         return row
     name = f"{len(group):,} {named(group[0].ref.kind)}s, such as {named(group[0].ref.name)}"
-    pods = sum(each.pods or 0 for each in group)
+    pods, before = sum(each.pods or 0 for each in group), total(each.before for each in group)
     after = [each.after for each in group if each.after is not None]
-    return (
-        row[0],
-        name,
-        f"{pods:,}",
-        str(total(each.before for each in group)),
-        amount(total(after) if after else None),
-        *row[5:],
-    )
+    return (row[0], name, f"{pods:,}", str(before), amount(total(after) if after else None), *row[5:])
 
 
 def _row(workload: Workload) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import orjson
 from msgspec import structs
 
 from cluster.kinds.rendered_entries import CONFIG_MAP
-from cluster.kinds.replicas import LABELS
+from cluster.kinds.replicas import SELECTOR, is_labelled
 from cluster.resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
@@ -369,12 +369,7 @@ def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
 
 def own_deployments(seen: Seen[Object], namespace: str) -> list[Object]:
     """The Deployments of the webhook in its namespace, by their labels: the chart may give them another name."""
-    return [
-        each
-        for each in items(seen)
-        if each["metadata"]["namespace"] == namespace
-        if LABELS.items() <= (each["metadata"].get("labels") or {}).items()
-    ]
+    return [each for each in items(seen) if each["metadata"]["namespace"] == namespace and is_labelled(each)]
 
 
 async def read_status(reader: ClusterReader, address: str, namespace: str) -> StatusSnapshot:
@@ -388,7 +383,7 @@ async def read_status(reader: ClusterReader, address: str, namespace: str) -> St
     """
     version = await reader.version()
     label = f"app.kubernetes.io/name={NAME}"
-    replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
     driver = f"{label},app.kubernetes.io/component=kubelet-plugin"
     ours = f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
     wanted = {
@@ -403,7 +398,7 @@ async def read_status(reader: ClusterReader, address: str, namespace: str) -> St
             ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
         ),
         "secret": reader.get(SECRETS, namespace, SECRET),
-        "leases": reader.list(LEASES, namespace, keep=whole, labelSelector=replicas),
+        "leases": reader.list(LEASES, namespace, keep=whole, labelSelector=SELECTOR),
         "device_classes": reader.list(DEVICE_CLASSES, keep=whole),
         "published": reader.list(
             RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from commands.cluster.snapshot import NodeLoads
 from commands.devices import node_fit
-from commands.devices.node_fit import NodeLoads
 from neuron.api.nodes import UNSCHEDULABLE, Node, read_node, unmet_terms
 from neuron.api.taints import Taint
 
