@@ -99,9 +99,8 @@ class _Question:
         if self._try(empty=True, untainted=True, sound=True) is None:
             return self._never()
         if self._try(empty=True) is None or self._try(untainted=True) is not None:
-            if {taint.key for device in self.hardware.devices for taint in device.taints} == {
-                names.TAINT_DEVICE_PLUGIN
-            }:
+            keys = {taint.key for device in self.hardware.devices for taint in device.taints}
+            if keys == {names.TAINT_DEVICE_PLUGIN}:
                 reason = "the device plugin still owns its devices: the driver holds them back (taint)"
                 return Blocked(Block.PLUGIN, reason)
             return Blocked(Block.TAINTED, "devices that the pod needs are tainted")

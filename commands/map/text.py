@@ -65,7 +65,7 @@ def as_text(found: DeviceMap, style: Style, *, wide: bool = False, draw: bool = 
     bad = _STATE_COLOURS[DeviceState.UNHEALTHY]
     lines = [style.painted(f"! {_clean(problem, style)}", bad) for problem in found.problems]
     lines += _summary(found, style)
-    if draw or (len(found.nodes) <= MOST_DRAWN and not wide):
+    if draw or not found.nodes or (len(found.nodes) <= MOST_DRAWN and not wide):
         for node in in_order(found.nodes):
             lines += ["", *_drawing(node, style)]
     elif wide or len(found.nodes) <= MOST_LISTED:
@@ -142,7 +142,7 @@ def _table(nodes: Sequence[NodeMap], style: Style) -> list[str]:
         for node in in_order(nodes)
     ]
     widths = [max(len(cell) for cell in column) for column in zip(head[:4], *(row[:4] for row in rows), strict=True)]
-    strip = max([len(head[4]), *map(_strip_length, nodes)])
+    strip = max(len(head[4]), *map(_strip_length, nodes))
     lines = [f"{_row(head[:4], widths)}  {head[4]:<{strip}}  {head[5]}"]
     for node, row in zip(in_order(nodes), rows, strict=True):
         # Colours have no width.
