@@ -22,7 +22,7 @@ from commands.map.drawing import (
     users,
 )
 from neuron.findings import few
-from runtime.console import Style, encodable, json_text, printable
+from runtime.console import BOLD, GREEN, RED, YELLOW, Style, encodable, json_text, printable
 from runtime.text import counted
 
 MOST_DRAWN: Final = 4
@@ -30,12 +30,11 @@ MOST_LISTED: Final = 60
 
 _COLOURS: Final = (36, 35, 34, 33, 96, 95, 94, 93)
 _STATE_COLOURS: Final = {
-    DeviceState.FREE: 32,
-    DeviceState.UNHEALTHY: 31,
-    DeviceState.TAINTED: 33,
+    DeviceState.FREE: GREEN,
+    DeviceState.UNHEALTHY: RED,
+    DeviceState.TAINTED: YELLOW,
     DeviceState.PLUGIN: 90,
 }
-_BOLD: Final = 1
 _INVERSE: Final = 7
 _CELL: Final = 7
 _GAP: Final = 2
@@ -86,7 +85,7 @@ def _summary(found: DeviceMap, style: Style) -> Iterator[str]:
         yield found.nothing
         return
     for each in summarise(found.nodes):
-        name = style.painted(_clean(each.instance_type or "unknown type", style), _BOLD)
+        name = style.painted(_clean(each.instance_type or "unknown type", style), BOLD)
         yield f"{name}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: {_states(each)}"
         yield f"  {_largest(each, style)}"
 
@@ -193,14 +192,14 @@ def ultraserver(node: NodeMap) -> str:
 
 def _drawing(node: NodeMap, style: Style) -> Iterator[str]:
     found = entries(node)
-    yield style.painted(_clean(node.name, style), _BOLD) + "  " + _clean(_headline(node), style)
+    yield style.painted(_clean(node.name, style), BOLD) + "  " + _clean(_headline(node), style)
     if place := ultraserver(node):
         yield f"  {_clean(place, style)}"
     if remark := note(node):
         yield f"  {style.painted(_clean(remark, style), _STATE_COLOURS[DeviceState.TAINTED])}"
     yield from _picture(node, geometry(node), by_device(found), style)
     for entry in found:
-        letter = style.painted(entry.letter, _COLOURS[entry.colour], _BOLD)
+        letter = style.painted(entry.letter, _COLOURS[entry.colour], BOLD)
         name, used_by = entry.holding.name, users(entry.holding)
         yield f"  {letter} {_clean(name, style)}: {held(entry)}, {_clean(used_by, style)}"
     lookers = sorted({each.name for device in node.devices for each in device.lookers})
@@ -283,7 +282,7 @@ def _mark(device: Device, holders: Sequence[LegendEntry], style: Style) -> tuple
     if not holders:
         marks = MARKS if _is_rich(style) else ASCII_MARKS
         return marks[device.state], (_STATE_COLOURS[device.state],)
-    codes = (_COLOURS[holders[0].colour], *((_BOLD,) if device.fault else ()))
+    codes = (_COLOURS[holders[0].colour], *((BOLD,) if device.fault else ()))
     return (MANY if len(holders) > 1 else holders[0].letter), codes
 
 
