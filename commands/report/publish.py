@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from commands.cluster.reader import ClusterReader, Object, Unseen, unseen, whole
-from commands.report.model import Audit, AuditViolation, Report
+from commands.report.model import RESULTS, Audit, AuditViolation, Report
 from neuron import names
 from neuron.findings import short
 from runtime.api_server import CONFLICT, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
@@ -26,8 +26,6 @@ LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGER, "app.kubernetes.io/name"
 MOST_RESULTS: Final = 500
 """Results of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
 _LONGEST_MESSAGE: Final = 800
-_RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
-_SHOWN: Final = ("fail", "warn", "error", "skip")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def _body(
         scope = {"scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace}}
     extra: dict[str, object] = {}
     if api.open:
-        limits = {"maxResults": MOST_RESULTS, "statusFilter": list(_SHOWN)}
+        limits = {"maxResults": MOST_RESULTS, "statusFilter": list(RESULTS[1:])}
         extra = {"source": SOURCE, "configuration": {"limits": limits}}
     return {
         "apiVersion": f"{api.group}/{api.version}",
@@ -108,7 +106,7 @@ def _body(
         "metadata": metadata,
         **extra,
         **scope,
-        "summary": {result: counts[result] for result in _RESULTS},
+        "summary": {result: counts[result] for result in RESULTS},
         "results": list(results),
     }
 
@@ -117,8 +115,7 @@ def _result(
     violation: AuditViolation, api: ReportApi, times: Mapping[object, int], now: dt.datetime
 ) -> dict[str, object]:
     ref = violation.ref
-    subject = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
-    subject |= {"uid": ref.uid} if ref.uid else {}
+    subject = {**ref.fields, "uid": ref.uid}
     severity = violation.severity if api.open else _OLDER_SEVERITIES.get(violation.severity, violation.severity)
     properties = {"action": violation.action, "podTemplate": violation.path, "severity": violation.severity}
     made: dict[str, object] = {

@@ -6,6 +6,7 @@ from typing import Final
 
 from commands.present import NOTHING, Table, finding_fields, listed
 from commands.report.model import (
+    RESULTS,
     Audit,
     Devices,
     Fate,
@@ -201,7 +202,7 @@ def audit(found: Audit) -> Table:
 
 def audit_line(found: Audit) -> str:
     """The counts of an audit."""
-    counts = ", ".join(f"{found.count(result)} {result}" for result in ("pass", "fail", "warn", "error", "skip"))
+    counts = ", ".join(f"{found.count(result)} {result}" for result in RESULTS)
     policies = counted(len(found.policies), "policy", "policies")
     return f"{counted(found.objects, 'object')} judged by {policies}: {counts}."
 
@@ -291,10 +292,7 @@ def plain(workload: Workload) -> dict[str, object]:
     """A workload as plain data."""
     ref, now = workload.ref, workload.now
     return {
-        "apiVersion": ref.api_version,
-        "kind": ref.kind,
-        "namespace": ref.namespace,
-        "name": ref.name,
+        **ref.fields,
         "file": ref.source,
         "line": ref.line,
         "fate": workload.fate.value,
@@ -336,13 +334,10 @@ def _audit(audit: Audit | None) -> dict[str, object] | None:
     return {
         "policies": audit.policies,
         "objects": audit.objects,
-        "summary": {result: audit.count(result) for result in ("pass", "fail", "warn", "error", "skip")},
+        "summary": {result: audit.count(result) for result in RESULTS},
         "results": [
             {
-                "apiVersion": each.ref.api_version,
-                "kind": each.ref.kind,
-                "namespace": each.ref.namespace,
-                "name": each.ref.name,
+                **each.ref.fields,
                 "path": each.path,
                 "policy": each.policy,
                 "result": each.result,

@@ -81,83 +81,33 @@ class Rule:
         return rule_text(self.group, self.resources, self.verbs, self.names)
 
 
+_WATCH: Final = ("list", "watch")
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_COMPARING: Final = "comparing the webhook configurations with the release"
 RULES: Final = (
+    Rule("", ("namespaces", "resourcequotas", "limitranges"), _WATCH, "reading annotations and quotas of namespaces"),
+    Rule("autoscaling.k8s.io", ("verticalpodautoscalers",), _WATCH, "knowing what resizes pods in place", needed=False),
+    Rule(RESOURCE_GROUP, ("resourceslices", "deviceclasses"), _WATCH, "finding types and classes"),
+    Rule("", ("nodes",), _WATCH, "learning instance types from Nodes", needed=False),
+    Rule("karpenter.sh", ("nodepools",), _WATCH, "knowing the pools of Karpenter", needed=False),
+    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), _WATCH, "knowing the zones of its pools", needed=False),
     Rule(
-        "",
-        ("namespaces", "resourcequotas", "limitranges"),
-        ("list", "watch"),
-        "reading annotations and quotas of namespaces",
-    ),
-    Rule(
-        "autoscaling.k8s.io",
-        ("verticalpodautoscalers",),
-        ("list", "watch"),
-        "knowing what resizes pods in place",
-        needed=False,
-    ),
-    Rule(
-        RESOURCE_GROUP,
-        ("resourceslices", "deviceclasses"),
-        ("list", "watch"),
-        "finding types and classes",
-    ),
-    Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
-    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "knowing the pools of Karpenter", needed=False),
-    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), ("list", "watch"), "knowing the zones of its pools", needed=False),
-    Rule(
-        "cluster.x-k8s.io",
-        ("machinedeployments",),
-        ("list", "watch"),
-        "knowing node groups of Cluster Autoscaler",
-        needed=False,
+        "cluster.x-k8s.io", ("machinedeployments",), _WATCH, "knowing node groups of Cluster Autoscaler", needed=False
     ),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),
-        ("get", "list", "watch", "create", "patch"),
+        ("get", *_WATCH, "create", "patch"),
         "creating the templates of converted pods",
     ),
     Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "warning about claims that do not exist", needed=False),
     Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions", needed=False),
-    Rule(
-        "admissionregistration.k8s.io",
-        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-        ("list", "watch", "patch"),
-        "updating caBundle",
-        names=(names.MANAGER,),
-    ),
-    Rule(
-        "admissionregistration.k8s.io",
-        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-        ("get",),
-        "comparing the webhook configurations with the release",
-        needed=False,
-        names=(names.MANAGER,),
-    ),
-    Rule(
-        "",
-        ("configmaps",),
-        ("get",),
-        "comparing the webhook configurations with the release",
-        needed=False,
-        names=(CONFIG_MAP,),
-        own=True,
-    ),
-    Rule(
-        "",
-        ("secrets",),
-        ("get", "list", "watch", "patch", "create"),
-        "managing certificates",
-        names=(SECRET,),
-        own=True,
-    ),
-    Rule(
-        "coordination.k8s.io",
-        ("leases",),
-        ("list", "watch", "create", "patch", "delete"),
-        "coordinating replicas",
-        own=True,
-    ),
+    Rule(_ADMISSION, _HOOKS, (*_WATCH, "patch"), "updating caBundle", names=(names.MANAGER,)),
+    Rule(_ADMISSION, _HOOKS, ("get",), _COMPARING, needed=False, names=(names.MANAGER,)),
+    Rule("", ("configmaps",), ("get",), _COMPARING, needed=False, names=(CONFIG_MAP,), own=True),
+    Rule("", ("secrets",), ("get", *_WATCH, "patch", "create"), "managing certificates", names=(SECRET,), own=True),
+    Rule("coordination.k8s.io", ("leases",), (*_WATCH, "create", "patch", "delete"), "coordinating replicas", own=True),
 )
 """The shipped rules: of the ClusterRole, and of the Role for certificates in a Secret (`--tls-secret`)."""
 
