@@ -12,18 +12,9 @@ from typing import BinaryIO, Final, TypeVar
 import msgspec
 import orjson
 
+from cluster import resources
 from cluster.from_files import MEANT_FOR_OTHERS
 from cluster.kinds.replicas import SELECTOR
-from cluster.resources import (
-    DEVICE_CLASSES,
-    EVENTS,
-    POD_LOGS,
-    POD_TEMPLATES,
-    PODS,
-    REPLICATION_CONTROLLERS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-)
 from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Seen, ServedKind, Unseen, items, unseen, whole
 from commands.cluster.snapshot import ClusterSnapshot, read_snapshot, read_store, stored
 from commands.objects.decider import is_readable
@@ -230,14 +221,14 @@ def read_files(
 
 
 _CORE: Final = {
-    ("", "Pod"): PODS,
-    ("", "PodTemplate"): POD_TEMPLATES,
-    ("", "ReplicationController"): REPLICATION_CONTROLLERS,
+    ("", "Pod"): resources.PODS,
+    ("", "PodTemplate"): resources.POD_TEMPLATES,
+    ("", "ReplicationController"): resources.REPLICATION_CONTROLLERS,
 }
 _JUDGED: Final = {
-    "DeviceClass": DEVICE_CLASSES,
-    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
-    "ResourceClaim": RESOURCE_CLAIMS,
+    "DeviceClass": resources.DEVICE_CLASSES,
+    "ResourceClaimTemplate": resources.RESOURCE_CLAIM_TEMPLATES,
+    "ResourceClaim": resources.RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
 
@@ -451,23 +442,23 @@ async def read_records(
     ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
     found = [
         *await _logged(reader, webhook_namespace, notes),
-        *of_events(_known(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes)),
+        *of_events(_known(await reader.list(resources.EVENTS, namespace, keep=whole, fieldSelector=ours), notes)),
     ]
     return tuple(each for each in found if not namespace or each.namespace == namespace)
 
 
 async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
     pods = await reader.list(
-        PODS, webhook_namespace, keep=lambda item: str(item["metadata"]["name"]), labelSelector=SELECTOR
+        resources.PODS, webhook_namespace, keep=lambda item: str(item["metadata"]["name"]), labelSelector=SELECTOR
     )
     lines: list[bytes] = []
     for name in _known(pods, notes)[:_MOST_REPLICAS]:
-        path = f"{PODS.path(webhook_namespace, name)}/log"
+        path = f"{resources.PODS.path(webhook_namespace, name)}/log"
         query = {"container": _CONTAINER, "tailLines": str(_LINES)}
         try:
             log = await reader.server.request("GET", path, timeout=TIMEOUT, query=query, accept="*/*")
         except ApiServerError as error:
-            notes.append(f"shadow mode: {unseen(error, POD_LOGS, 'get', webhook_namespace)}")
+            notes.append(f"shadow mode: {unseen(error, resources.POD_LOGS, 'get', webhook_namespace)}")
         else:
             lines += log.splitlines()
     return of_log(lines)

@@ -10,26 +10,9 @@ import msgspec
 import orjson
 from msgspec import structs
 
+from cluster import resources
 from cluster.kinds.rendered_entries import CONFIG_MAP
 from cluster.kinds.replicas import SELECTOR, is_labelled
-from cluster.resources import (
-    ACCESS_REVIEWS,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DEVICE_CLASSES,
-    ENDPOINT_SLICES,
-    LEASES,
-    MUTATING_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_SLICES,
-    SECRETS,
-    SERVICES,
-    VALIDATING_CONFIGURATIONS,
-)
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.status import kueue
 from neuron import names
@@ -197,7 +180,7 @@ async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
     """One attempt: create the pod in a dry run."""
     try:
         body = await server.request(
-            "POST", PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
+            "POST", resources.PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
         )
         pod = loaded_object(body)
         labels = pod["metadata"].get("labels") or {}
@@ -337,26 +320,26 @@ async def read_status(reader: ClusterReader, address: str, namespace: str) -> St
     driver = f"{label},app.kubernetes.io/component=kubelet-plugin"
     ours = f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
     wanted = {
-        "mutating": reader.list(MUTATING_CONFIGURATIONS, keep=whole),
-        "validating": reader.list(VALIDATING_CONFIGURATIONS, keep=whole),
-        "rendered": reader.get(CONFIG_MAPS, namespace, CONFIG_MAP),
-        "deployments": reader.list(DEPLOYMENTS, keep=whole, labelSelector=label),
-        "karpenter": reader.list(DEPLOYMENTS, keep=whole, labelSelector=_KARPENTER),
-        "daemon_sets": reader.list(DAEMON_SETS, keep=whole, labelSelector=label),
-        "service": reader.get(SERVICES, namespace, NAME),
+        "mutating": reader.list(resources.MUTATING_CONFIGURATIONS, keep=whole),
+        "validating": reader.list(resources.VALIDATING_CONFIGURATIONS, keep=whole),
+        "rendered": reader.get(resources.CONFIG_MAPS, namespace, CONFIG_MAP),
+        "deployments": reader.list(resources.DEPLOYMENTS, keep=whole, labelSelector=label),
+        "karpenter": reader.list(resources.DEPLOYMENTS, keep=whole, labelSelector=_KARPENTER),
+        "daemon_sets": reader.list(resources.DAEMON_SETS, keep=whole, labelSelector=label),
+        "service": reader.get(resources.SERVICES, namespace, NAME),
         "endpoint_slices": reader.list(
-            ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
+            resources.ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
         ),
-        "secret": reader.get(SECRETS, namespace, SECRET),
-        "leases": reader.list(LEASES, namespace, keep=whole, labelSelector=SELECTOR),
-        "device_classes": reader.list(DEVICE_CLASSES, keep=whole),
+        "secret": reader.get(resources.SECRETS, namespace, SECRET),
+        "leases": reader.list(resources.LEASES, namespace, keep=whole, labelSelector=SELECTOR),
+        "device_classes": reader.list(resources.DEVICE_CLASSES, keep=whole),
         "published": reader.list(
-            RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
+            resources.RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
         ),
-        "driver_pods": reader.list(PODS, keep=_pod, labelSelector=driver),
-        "nodes": reader.list(NODES, keep=_node),
-        "templates": reader.list(RESOURCE_CLAIM_TEMPLATES, keep=_Templates().read, labelSelector=ours),
-        "namespaces": reader.list(NAMESPACES, keep=_namespace),
+        "driver_pods": reader.list(resources.PODS, keep=_pod, labelSelector=driver),
+        "nodes": reader.list(resources.NODES, keep=_node),
+        "templates": reader.list(resources.RESOURCE_CLAIM_TEMPLATES, keep=_Templates().read, labelSelector=ours),
+        "namespaces": reader.list(resources.NAMESPACES, keep=_namespace),
     }
     fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
     account = f"system:serviceaccount:{namespace}:{_account(fetched['deployments'], namespace)}"
@@ -398,7 +381,7 @@ async def _rights(reader: ClusterReader, account: str, namespace: str) -> Mappin
     try:
         answers = await asyncio.gather(*(_may(reader, account, namespace, each) for each in asked))
     except ApiServerError as error:
-        return unseen(error, ACCESS_REVIEWS, "create")
+        return unseen(error, resources.ACCESS_REVIEWS, "create")
     return dict(zip(asked, answers, strict=True))
 
 
@@ -415,7 +398,7 @@ async def _may(reader: ClusterReader, account: str, namespace: str, asked: Asked
         "kind": "SubjectAccessReview",
         "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
     }
-    answer = await reader.review(ACCESS_REVIEWS, body)
+    answer = await reader.review(resources.ACCESS_REVIEWS, body)
     return bool((answer.get("status") or {}).get("allowed"))
 
 
