@@ -96,6 +96,7 @@ class _Question:
         return node.allocate(AllocatorClaim(self.claim.requests) if loose else self.claim)
 
     def _why(self) -> Blocked:
+        # From what nothing helps against to what ends by itself: the first that is true is the reason.
         if self._try(empty=True, untainted=True, sound=True) is None:
             return self._never()
         if self._try(empty=True) is None or self._try(untainted=True) is not None:

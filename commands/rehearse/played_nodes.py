@@ -345,6 +345,7 @@ class PlayedNodes:
                 lacking = lacking or short
                 continue
             free = self._free(node, form)
+            # A node whose devices are not known is the answer only if there is no other.
             if best is None or free > best[0] or best[1].model is None:
                 best = free, node
         if best is not None:

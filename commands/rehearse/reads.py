@@ -134,7 +134,6 @@ def from_files(
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`v1.36.2-eks-1` as numbers."""
     parts = version.removeprefix("v").partition("-")[0].split(".")
     return tuple(int(each) for each in parts if each.isdecimal())
 

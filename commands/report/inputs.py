@@ -310,7 +310,7 @@ class ClusterInputs:
         problem: Callable[[ReadProblem], None],
     ) -> None:
         if self.namespace and not served.namespaced:
-            return
+            return  # Its objects are in no namespace.
 
         def found(raw: bytes) -> None:
             take(Found(kind[0], served.resource.version, kind[1], raw))
@@ -322,7 +322,7 @@ class ClusterInputs:
 
     async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
         if self.namespace and kind == "DeviceClass":
-            return
+            return  # It is in no namespace.
 
         def take(raw: bytes) -> None:
             try:

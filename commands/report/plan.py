@@ -167,6 +167,7 @@ class Places:
         hardware, key = self._by_type.get(self._type(node)), self._type(node)
         if self._cluster.publishes(node.name):
             published = self._cluster.devices(node.name).hardware
+            # Nodes that publish all devices of their type share its answer.
             if published.devices and (hardware is None or len(published.devices) != len(hardware.devices)):
                 hardware, key = published, f"node {node.name}"
         return hardware is None or self._holds_on(need, key, hardware)

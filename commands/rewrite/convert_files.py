@@ -406,7 +406,7 @@ def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:
     """The decisions whose patches change the object itself."""
     kind = KINDS.get((manifest.group, manifest.kind))
     if kind is None or kind.no_claims:
-        return []
+        return []  # Its pods are converted when they are created.
     patches = []
     for part in decided.parts:
         decision = part.decision
