@@ -118,7 +118,7 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
     """NEU225 and NEU226 for each variable that is not known, that has no such value, or that the driver replaces.
 
     Args:
-        sets_lnc: whether the claim has a NeuronConfig.
+        sets_lnc: whether the claim has a NeuronConfig for the setting.
     """
     lnc = settings.device_config.lnc
     replaced = lnc is not None and sets_lnc and not settings.device_config.lncs
