@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commands.cluster.reader import ENDED, Object
-from commands.devices import node_fit
 from commands.devices.devices import fault_text
+from commands.devices.node_devices import taint_text
 from commands.explain.explanation import (
     Block,
     Diagnosis,
@@ -442,7 +442,7 @@ def sick(facts: DiagnosisInputs) -> Diagnosis | None:
         for published in slice_.devices:
             taints = [each for each in published.taints if each.key not in _ABOUT_OTHERS]
             if published.name in held and taints:
-                taint = node_fit.taint_text(taints[0])
+                taint = taint_text(taints[0])
                 text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", PodState.STUCK, text, SICK_FIX)
     fault = fault_text(facts.node) if facts.node is not None else ""

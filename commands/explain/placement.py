@@ -11,10 +11,19 @@ from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
-from commands.devices import node_fit
 from commands.devices.allocator_inputs import JOINT, ClaimDemand, Hardware
 from commands.devices.devices import HeldDevice, NodeMap, connected_sets, connects
-from commands.devices.node_devices import ClusterDevices, PublishedDevices, conflict, lnc_of
+from commands.devices.node_devices import (
+    TYPE_LABELS,
+    ClusterDevices,
+    PublishedDevices,
+    conflict,
+    lnc_of,
+    requirement_text,
+    taint_text,
+    unmet_selection,
+    untolerated,
+)
 from commands.explain.explanation import Block, Blocked, NodeVerdict
 from neuron import names
 from neuron.allocator.search import (
@@ -212,13 +221,13 @@ def _node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     """Why a node cannot take a pod, before devices are looked at; None if it can."""
     if not node.ready:
         return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
-    untolerated = node_fit.untolerated(pod, node)
-    if node.cordoned and untolerated:
+    taints = untolerated(pod, node)
+    if node.cordoned and taints:
         return Blocked(Block.CORDONED, "cordoned")
-    if unmet := node_fit.unmet_selection(pod, node):
+    if unmet := unmet_selection(pod, node):
         return _unmet(unmet, instance_type)
-    if untolerated:
-        texts = ", ".join(map(node_fit.taint_text, untolerated))
+    if taints:
+        texts = ", ".join(map(taint_text, taints))
         return Blocked(Block.NODE_TAINT, f"the pod does not tolerate the node's taint {texts}")
     return None
 
@@ -232,12 +241,12 @@ def _load_block(pod: Object, node: Node, cluster: ClusterDevices) -> Blocked | N
 
 
 def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
-    by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
+    by_type = [each for each in unmet if each.get("key") in TYPE_LABELS]
     if len(by_type) == len(unmet):
         wanted = ", ".join(map(named, by_type[0].get("values") or ()))
         actual = named(instance_type or "unknown")
         return Blocked(Block.WRONG_TYPE, f"wrong type: {actual}; the pod needs {short(wanted)}")
-    texts = ", ".join(node_fit.requirement_text(each) for each in unmet if each not in by_type)
+    texts = ", ".join(requirement_text(each) for each in unmet if each not in by_type)
     return Blocked(Block.SELECTION, f"the pod's node selection: {short(texts)}")
 
 

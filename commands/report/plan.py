@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from checks.claims.device_index import SelectorError
-from commands.devices import node_fit
 from commands.devices.allocator_inputs import (
     Hardware,
     PodClaim,
@@ -19,7 +18,7 @@ from commands.devices.allocator_inputs import (
     catalogue_hardware,
     read_demand,
 )
-from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results
+from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results, unmet_selection, untolerated
 from commands.report.model import Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
 from neuron.allocator.search import AllocatorClaim, SearchTooLongError
@@ -139,7 +138,7 @@ class Places:
         for each in sorted(nodes, key=lambda each: (each.free, each.node.name)):
             if not left:
                 break
-            if not _admits(need, each.node) or node_fit.untolerated(need.pod, each.node):
+            if not _admits(need, each.node) or untolerated(need.pod, each.node):
                 full.add(each.node.name)
                 continue
             while left and each.take(claim):
@@ -205,14 +204,14 @@ class Places:
 
 
 def _admits(need: PodNeed, node: Node) -> bool:
-    return not node_fit.unmet_selection(need.pod, node)
+    return not unmet_selection(need.pod, node)
 
 
 def _may_admit(need: PodNeed, entry: InstanceType) -> bool:
     """Whether the node selection can admit nodes of a type, whatever other labels they have."""
     labels = labels_of(entry)
     node = Node(entry.name, labels={key: value for key, value in labels.items() if value is not None})
-    return all(labels.get(str(each.get("key")), None) is None for each in node_fit.unmet_selection(need.pod, node))
+    return all(labels.get(str(each.get("key")), None) is None for each in unmet_selection(need.pod, node))
 
 
 # --- the order of migration -------------------------------------------------------------------------------------------
