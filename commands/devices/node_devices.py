@@ -14,7 +14,7 @@ from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object, Unseen, items
 from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices import device_map
-from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
+from commands.devices.allocator_inputs import Hardware, Selects, hardware_of, result_of
 from commands.devices.devices import DeviceGroup, NodeMap, connected_groups, existing_links, largest_connected
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, AllocatorResult, SearchTooLongError
@@ -244,6 +244,7 @@ class ClusterDevices:
         claims: all ResourceClaims.
         catalogue: instance types.
         loads: what pods request of their nodes; None: not known.
+        selects: evaluates selectors on the devices.
         minor: version of Kubernetes, such as 36 for 1.36; 0: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
         map: the device map.
@@ -262,6 +263,7 @@ class ClusterDevices:
         self.claims: Final = items(seen.claims)
         self.catalogue: Final = catalogue
         self.loads: Final = seen.loads
+        self.selects: Final = Selects()
         version = _VERSION.match(kubernetes)
         self.minor: Final = 0 if version is None else int(version[1])
         self.counters_leak: Final = version is not None and (self.minor, int(version[2])) <= _LAST_LEAKING

@@ -9,7 +9,7 @@ from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
 from commands.cluster.reader import ENDED, Object, items
 from commands.cluster.snapshot import stored
-from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
+from commands.devices.allocator_inputs import PodClaim, UnknownClassError, read_demand
 from commands.devices.node_devices import ClusterDevices
 from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
@@ -67,7 +67,6 @@ class Explainer:
             unknown_pools=live.unknown_pools if live else "",
         )
         self._previewer = Previewer(self._view, chosen)
-        self._selects = Selects()
         catalogue = chosen.policies.catalogue if chosen.policies else None
         self._cluster = ClusterDevices.of(live.snapshot, live.version, catalogue) if live else None
         claims = items(live.snapshot.claims) if live else ()
@@ -173,7 +172,7 @@ class Explainer:
         if notes:
             return None, tuple(notes), ""
         try:
-            demand = read_demand(waiting, self._view.device_classes(), self._selects)
+            demand = read_demand(waiting, self._view.device_classes(), cluster.selects)
         except UnknownClassError as error:
             return None, (), str(error)
         except SelectorError as error:

@@ -13,7 +13,6 @@ from checks.claims.device_index import SelectorError
 from commands.devices.allocator_inputs import (
     Hardware,
     PodClaim,
-    Selects,
     UnknownClassError,
     catalogue_hardware,
     read_demand,
@@ -75,7 +74,6 @@ class Places:
         """`classes` gives the DeviceClasses."""
         self._cluster = cluster
         self._classes = classes
-        self._selects = Selects()
         self._claims: dict[PodNeed, AllocatorClaim | None] = {}
         self._fits: dict[PodNeed, Fit] = {}
         self._empty: dict[tuple[PodNeed, str], bool] = {}
@@ -192,10 +190,10 @@ class Places:
         claims = [PodClaim(str(number), spec) for number, spec in enumerate(specs)]
         try:
             try:
-                return read_demand(claims, self._classes(), self._selects).claim
+                return read_demand(claims, self._classes(), self._cluster.selects).claim
             except UnknownClassError:
                 # The DeviceClass comes with the driver. The templates have selectors of their own.
-                return read_demand(claims, None, self._selects).claim
+                return read_demand(claims, None, self._cluster.selects).claim
         except SelectorError:
             return None
 
