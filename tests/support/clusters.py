@@ -25,7 +25,7 @@ from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.reviewer import FirstSteps
-from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.steered import TemplateChecks
 from webhook.reviews.worker_threads import Lane
 
 first_step: Final = FirstSteps()
@@ -144,7 +144,7 @@ def mutator(
     # No time passes: with a real clock, a busy machine would need the lane, which only the server has.
     steer = PolicySteer(policies, cluster, clock=lambda: 0.0)
     store = templates or FakeTemplates()
-    checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane)
+    checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane).find
     return Mutator(
         trainium(**options), policies.catalogue, cluster, store, steer, lane=lane, checks=checks, named=finder(policies)
     )

@@ -99,10 +99,9 @@ def _with_policies(
     from policies.applying.requests import ClusterLookups
     from policies.applying.steering import finder
     from policies.judging.rules import PolicySet
-    from webhook.reviews.claim_bounds import ClaimBounds
     from webhook.reviews.policed import PolicedValidator
-    from webhook.reviews.policy_allowance import Allowance, Execution
-    from webhook.reviews.policy_steering import PolicySteer
+    from webhook.reviews.policy_requests import Allowance, Execution
+    from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
     from webhook.reviews.steered import SteeredMutator
     from webhook.reviews.workloads import EarlyTemplates
 

@@ -1,17 +1,22 @@
-"""The interface of everything that decides about an AdmissionRequest, and its first step.
+"""The interface of everything that decides about an AdmissionRequest, its first step, and the length of its warnings.
 
 Most reviews have nothing to wait for. Their answer needs no task: the endpoint runs the first step of `review`, and a
 review that ends there is the answer. What waits, or has an effect outside this process, says so before
 (`before_waiting`): the first step then ends without a decision, and the review begins again in a task.
 """
 
+import dataclasses
+import re
+import textwrap
 import threading
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
+from conversion.objects import pods
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
+from neuron.findings import Finding, short
 
 Review: TypeAlias = Coroutine[Any, Any, Decision]
 """A review that has not begun."""
@@ -77,3 +82,39 @@ def _awaiting() -> Generator[Decision | None, Review, None]:
     while True:
         review = yield decision
         decision = yield from review
+
+
+# --- what a reviewer says ---------------------------------------------------------------------------------------
+
+
+def unreadable(request: AdmissionRequest, error: Exception) -> Finding:
+    """The error for an object that cannot be decoded."""
+    message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
+    return Finding("NEU114", pods.place(error)[0], message, "Compare it with the API reference of its kind.")
+
+
+COMFORTABLE_WARNING: Final = 120
+"""Characters. The API's documentation recommends this length (AdmissionResponse.warnings)."""
+_SENTENCE_END = re.compile(r"(?<=[.?!]) (?=[A-Z])")
+
+
+def fitting(finding: Finding) -> tuple[Finding, ...]:
+    """The finding, or one finding per line of its sentences, so that no warning is too long."""
+    room = COMFORTABLE_WARNING - len(f"{finding.code}: ")
+    if max(len(finding.message), len(finding.fix)) <= room:
+        return (finding,)
+    text = f"{finding.message} {finding.fix}".rstrip()
+    return tuple(dataclasses.replace(finding, message=line, fix="") for line in _lines(text, room))
+
+
+def _lines(text: str, room: int) -> Iterator[str]:
+    """Lines of whole sentences; a sentence that is too long is broken between words."""
+    line = ""
+    for sentence in _SENTENCE_END.split(text):
+        for part in textwrap.wrap(sentence, room, break_on_hyphens=False):
+            if line and len(line) + 1 + len(part) > room:
+                yield line
+                line = ""
+            line = f"{line} {part}".lstrip()
+    if line:
+        yield line

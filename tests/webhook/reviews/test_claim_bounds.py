@@ -15,8 +15,7 @@ from tests.policies.policy_files import problems
 from tests.support.clusters import FakeCluster, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline
 

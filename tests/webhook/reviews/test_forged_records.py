@@ -24,8 +24,7 @@ from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import reviewer
 from tests.webhook.reviews.test_claim_bounds import Cluster
-from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline
 

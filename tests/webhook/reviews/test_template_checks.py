@@ -25,7 +25,7 @@ from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
-from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.steered import TemplateChecks
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
 
@@ -188,7 +188,7 @@ def test_a_template_that_cannot_be_read_is_a_difference() -> None:
 
 def test_templates_are_not_checked_without_a_cluster() -> None:
     backend, options = StandaloneBackend(), trainium()
-    checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
+    checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates).find
     steer = PolicySteer(POLICIES, backend.view, lambda: 0.0)
     decision = reviewed(
         Mutator(options, POLICIES.catalogue, backend.view, backend.templates, steer, checks=checks), WHOLE
