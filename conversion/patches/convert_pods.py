@@ -340,12 +340,13 @@ def _warnings(made: _ClaimOfPod, claim_name: str, of_hints: Sequence[Finding]) -
     choice, claim, ask = made.choice, made.claim, made.choice.ask
     own_claims = [name for name in ask.demand.claiming if name != claim_name]
     found = choice.found
+    types = [entry for entry in found.types if entry.name in claim.types] if claim.sets_lnc else ()
     return (
         *([pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings),
         *choice.efa.warnings,
         *claim.warnings,
         *of_hints,
-        *lnc_variables.warnings(ask.demand, ask.settings, sets_lnc=claim.sets_lnc),
+        *lnc_variables.warnings(ask.demand, ask.settings, types),
         *pod_findings.side_effects(ask.facts, ask.context, own_claims),
         *pod_findings.pinned_cores(ask.demand),
         *_without_taker(choice.selection, choice.takers, ask.context),

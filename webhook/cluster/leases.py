@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
+from cluster.kinds.replicas import RENEW_EVERY, SELECTOR, Replica, ReplicaStatus, lease_body, read_lease
 from cluster.reflector import Key, Projection, Reflector
 from cluster.resources import LEASES
 from cluster.store import Store
@@ -52,8 +52,7 @@ class Leases:
     def __init__(self, server: TimedApiServer, identity: LeaseIdentity, report: Callable[[], ReplicaStatus]) -> None:
         """Prepare; `run` renews the Lease, by the clock of the server. `report` returns the status of this replica."""
         self.name = identity.name
-        selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        collection = Collection(LEASES, identity.namespace, parameters={"labelSelector": selector})
+        collection = Collection(LEASES, identity.namespace, parameters={"labelSelector": SELECTOR})
         self.cache = Reflector(server, collection, Projection(read_lease))
         self._server = server
         self._identity = identity
