@@ -183,11 +183,14 @@ CODES: Final = {
         "policy.",
     ),
     "NEU126": FindingCode(
-        "The containers of a pod set different logical NeuronCores",
-        "A claim has one logical NeuronCore for all of its devices. The variable of a container is a setting like the "
-        "annotation, which precedes it.",
-        "container b sets NEURON_LOGICAL_NC_CONFIG to 2, and container a sets NEURON_LOGICAL_NC_CONFIG to 1: one claim "
-        "has one logical NeuronCore. Make them equal, or set the annotation neuron.aws.com/logical-neuron-core.",
+        "A container cannot have the logical NeuronCore that it sets or gets",
+        "Containers of a pod may set different ones, but a container has one: `NEURON_LOGICAL_NC_CONFIG` and its older "
+        "name have different values. Or a container without the variable gets its logical NeuronCore by a setting (of "
+        "the Namespace, a policy or the nodes), and uses devices together with a container whose variable sets another "
+        "one: the driver sets one for all containers of a request.",
+        "container a sets NEURON_LOGICAL_NC_CONFIG to 1 and NEURON_RT_VIRTUAL_CORE_SIZE to 2: a container has one "
+        "logical NeuronCore. Remove NEURON_RT_VIRTUAL_CORE_SIZE, or set the annotation "
+        "neuron.aws.com/logical-neuron-core.",
     ),
     "NEU128": FindingCode(
         "A pod with nodeName has a claim that nothing allocates",
@@ -388,7 +391,8 @@ CODES: Final = {
         "A container's logical NeuronCore differs from that of its claim",
         "The annotation of the pod, or a locked policy, precedes the variable. The driver replaces the variable in the "
         "container. Or the container asks for devices and cores together, and so many cores are those of these devices "
-        "at another logical NeuronCore.",
+        "at another logical NeuronCore. Or it sets none, and gets that of the other containers, which is not the "
+        "default of the nodes.",
         "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and the claim has logical NeuronCore 2: the driver sets "
         "NEURON_LOGICAL_NC_CONFIG=2 in the container. Make the variable and the setting "
         "(neuron.aws.com/logical-neuron-core, or the policy's) agree.",

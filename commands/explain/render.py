@@ -51,22 +51,19 @@ _REASONS: Final = {
 def as_text(explanations: Sequence[Explanation], style: Style) -> Iterator[str]:
     """Text for people, page by page. A finding about several pods is given once, after all pods."""
     shared = _shared(explanations)
-    for number, each in enumerate(explanations):
-        page = _page(each, _rows(each, shared), style)
-        yield f"\n{page}" if number else page
+    before = ""
+    for each in explanations:
+        preview = each.preview
+        place = f" ({preview.place})" if preview.place else ""
+        head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
+        yield f"{before}{head}\n{style.labelled(list(_rows(each, shared)), _LABEL)}"
+        before = "\n"
     if shared:
-        yield f"\n{_shared_page(shared, style)}"
-
-
-def _page(explanation: Explanation, rows: Iterable[Row], style: Style) -> str:
-    preview = explanation.preview
-    place = f" ({preview.place})" if preview.place else ""
-    head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
-    return _printed(head, rows, style)
-
-
-def _printed(head: str, rows: Iterable[Row], style: Style) -> str:
-    return f"{head}\n{style.labelled(list(rows), _LABEL)}"
+        rows: list[Row] = []
+        for finding, subjects in shared.values():
+            rows += (_finding(finding), Row("about", few(subjects, _MOST_SUBJECTS)))
+        head = style.painted("Findings about several pods", BOLD)
+        yield f"\n{head}\n{style.labelled(rows, _LABEL)}"
 
 
 _Fact: TypeAlias = tuple[str, str, str]
@@ -84,7 +81,6 @@ def _shown(preview: AdmissionPreview) -> Iterator[Finding]:
 
 
 def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, list[str]]]:
-    """Findings about several pods, and these pods."""
     found: dict[_Fact, tuple[Finding, list[str]]] = {}
     for each in explanations:
         preview = each.preview
@@ -96,19 +92,14 @@ def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, l
     return {fact: (finding, subjects) for fact, (finding, subjects) in found.items() if len(subjects) > 1}
 
 
-def _shared_page(shared: Mapping[_Fact, tuple[Finding, list[str]]], style: Style) -> str:
-    def rows() -> Iterator[Row]:
-        for finding, subjects in shared.values():
-            yield _finding(finding)
-            yield Row("about", few(subjects, _MOST_SUBJECTS))
-
-    return _printed(style.painted("Findings about several pods", BOLD), rows(), style)
-
-
 def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[Row]:
     preview = explanation.preview
-    if explanation.diagnosis is not None:
-        yield from _diagnosis(explanation.diagnosis)
+    if (diagnosis := explanation.diagnosis) is not None:
+        yield Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
+        if diagnosis.fix:
+            yield Row("do", diagnosis.fix)
+        if diagnosis.evidence:
+            yield Row("because", str(diagnosis.evidence))
     nothing = () if preview.claims else ("no Neuron resource of the device plugin",)
     yield from (Row("asks", text) for text in preview.asks or nothing)
     if preview.asks:
@@ -132,22 +123,9 @@ def _mark(*, denies: bool) -> tuple[str, int]:
     return ("x", RED) if denies else ("", 0)
 
 
-def _diagnosis(diagnosis: Diagnosis) -> Iterator[Row]:
-    yield Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
-    if diagnosis.fix:
-        yield Row("do", diagnosis.fix)
-    if diagnosis.evidence:
-        yield Row("because", str(diagnosis.evidence))
-
-
 def _result(preview: AdmissionPreview) -> Row:
     if preview.stored and preview.converted_before:
         return Row("result", "when it was created", "converted", GREEN)
-    now = _result_now(preview)
-    return now._replace(label="now") if preview.stored else now
-
-
-def _result_now(preview: AdmissionPreview) -> Row:
     decision = preview.decision
     text, colour = _RESULTS[decision.outcome], GREEN
     reason = _REASONS.get(decision.reason, "") if decision.outcome is Outcome.UNCHANGED else ""
@@ -159,7 +137,7 @@ def _result_now(preview: AdmissionPreview) -> Row:
     elif decision.outcome is Outcome.SHADOWED:
         would = "refused" if decision.shadowed is Outcome.DENIED else "converted"
         reason, colour = f"in mode convert it would be {would}", YELLOW
-    return Row("result", reason, f"{text}:" if reason else text, colour)
+    return Row("now" if preview.stored else "result", reason, f"{text}:" if reason else text, colour)
 
 
 def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[Row]:
@@ -325,7 +303,10 @@ def claim_lines(spec: ClaimSpec) -> Iterator[str]:
         parameters = config.parameters
         if config.driver == DRIVER and isinstance(parameters, Mapping):
             values = {key: value for key, value in parameters.items() if key not in ("apiVersion", "kind")}
-            yield f"config: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
+            covered = dict.fromkeys(name.partition("/")[0] for name in config.requests)
+            some = any(covered and request.name not in covered for request in spec.requests)
+            of = f" of {', '.join(map(named, covered))}" if some else ""
+            yield f"config{of}: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
 
 
 def _part(part: DeviceRequest) -> str:
