@@ -29,6 +29,7 @@ from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
 from neuron.hardware.instances import InstanceType
+from neuron.hardware.windows import Line
 from runtime.text import counted
 
 _MOST_NAMED: Final = 3
@@ -512,9 +513,9 @@ def _left_untried(merged: Merged) -> Iterator[_Untried]:
                 continue
             tried = {mask(option.ids) for option in options}
             tried |= {place | other if len(run) > 1 else place for option in options for place, other in option.places}
-            untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
+            untried = [start for start, devices in sets.items() if not any([_has(each, devices) for each in tried])]
             if untried:
-                runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
+                runs = serving.entry.line is not None or next(iter(sets.values())).bit_count() == count
                 kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
                 yield index, serving.entry, where, untried, kind
@@ -525,20 +526,25 @@ def _has(devices: int, others: int) -> bool:
     return devices & others == others
 
 
-def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
-    """The sets of devices that a request could get, by their first device: runs, or groups of one request.
+def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, int]:
+    """The sets of devices that a request could get, as bit masks by their first device: runs, or groups of one request.
 
     Where only the whole node has so many devices, these are the runs of the node.
     """
     line = serving.entry.line
     if line is not None:
-        return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
+        return _runs_of(line, count) if 1 < count < line.devices else {}
     group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
     devices = serving.entry.devices or 0
     if group == devices and count < devices:
-        return {start: range(start, start + count) for start in range(devices - count + 1)}
+        return {start: mask(range(start, start + count)) for start in range(devices - count + 1)}
     starts = range(0, devices, group) if group else ()
-    return {start: range(start, start + (group or 0)) for start in starts}
+    return {start: mask(range(start, start + (group or 0))) for start in starts}
+
+
+@functools.lru_cache(maxsize=64)
+def _runs_of(line: Line, count: int) -> Mapping[int, int]:
+    return {start: mask(line.window(count, start)) for start in line.starts(count)}
 
 
 def listed(types: Sequence[str]) -> str:

@@ -220,16 +220,16 @@ def test_a_key_that_stands_twice_in_an_item_is_reported_with_its_lines() -> None
     assert (key.lines, key.ignored, key.value) == ((2, 3), "Pod", "Job")
 
 
-@given(VALUES, st.sampled_from([None, 1]))
+@given(VALUES, st.sampled_from([None, 1]), st.booleans())
 @settings(max_examples=100)
-def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent: int | None) -> None:
+def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent: int | None, unique: bool) -> None:
     text = json.dumps({"a": [value, {"b": value}]}, indent=indent, ensure_ascii="\U0001f600" in str(value))
     try:
         root = compose(text)
     except ValueError:
         return
     assert root is not None
-    found = _JsonPlaces(text)
+    found = _JsonPlaces(text, unique=unique)
     for path in places(json.loads(text)):
         for each in (path, (*path, "none"), (*path, 9), tuple(map(str, path))):
             assert found.offset(each) == _locate(root, each)
