@@ -183,11 +183,14 @@ CODES: Final = {
         "policy.",
     ),
     "NEU126": FindingCode(
-        "The containers of a pod set different logical NeuronCores",
-        "A claim has one logical NeuronCore for all of its devices. The variable of a container is a setting like the "
-        "annotation, which precedes it.",
-        "container b sets NEURON_LOGICAL_NC_CONFIG to 2, and container a sets NEURON_LOGICAL_NC_CONFIG to 1: one claim "
-        "has one logical NeuronCore. Make them equal, or set the annotation neuron.aws.com/logical-neuron-core.",
+        "A container cannot have the logical NeuronCore that it sets or gets",
+        "Containers of a pod may set different ones, but a container has one: `NEURON_LOGICAL_NC_CONFIG` and its older "
+        "name have different values. Or a container without the variable gets its logical NeuronCore by a setting (of "
+        "the Namespace, a policy or the nodes), and uses devices together with a container whose variable sets another "
+        "one: the driver sets one for all containers of a request.",
+        "container a sets NEURON_LOGICAL_NC_CONFIG to 1 and NEURON_RT_VIRTUAL_CORE_SIZE to 2: a container has one "
+        "logical NeuronCore. Remove NEURON_RT_VIRTUAL_CORE_SIZE, or set the annotation "
+        "neuron.aws.com/logical-neuron-core.",
     ),
     "NEU128": FindingCode(
         "A pod with nodeName has a claim that nothing allocates",

@@ -29,8 +29,7 @@ from runtime import console
 from runtime.text import counted
 
 if TYPE_CHECKING:
-    from commands.objects.manifest_files import GivenManifests, Inputs
-    from commands.objects.notices import ManifestSource
+    from commands.objects.manifest_files import GivenManifests, Inputs, ManifestSource
     from commands.rewrite.convert_files import Change, Converter
 
 

@@ -1,17 +1,26 @@
 """`neuron-dra cordon`, `drain` and `uncordon`: takes devices out of use, and gives them back."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import click
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected
 from commands.cli.streams import say, write
-from commands.cordon import targets
-from commands.cordon.operator import CannotCordonError, Operator, Scene
-from commands.cordon.targets import PodUse, Target
+from commands.cordon import (
+    NO_SCHEDULE,
+    CannotCordonError,
+    Operator,
+    PodUse,
+    Scene,
+    TargetError,
+    closed_devices,
+    cordon_rules,
+    cordoned_by,
+    device_names,
+    parse_target,
+)
 from neuron import names
 from neuron.api.slices import read_rule
 from neuron.findings import few
@@ -106,31 +115,22 @@ async def _work(
     must_exist: bool = True,
 ) -> str:
     try:
-        target = targets.parse(text)
-        async with _operator(cluster) as operator:
+        target = parse_target(text)
+        async with connected(cluster) as server:
+            operator = Operator(server, server.address, say=say)
             return await work(operator, await operator.look(target, must_exist=must_exist))
-    except (targets.TargetError, CannotCordonError) as error:
+    except (TargetError, CannotCordonError) as error:
         raise CannotLookError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
 
 
-@contextlib.asynccontextmanager
-async def _operator(cluster: ClusterChoice) -> AsyncIterator[Operator]:
-    async with connected(cluster) as server:
-        yield Operator(server, server.address, say=say)
-
-
 # --- what is printed --------------------------------------------------------------------------------------------------
-
-
-_HEAD = ("NAMESPACE", "POD", "OWNER", "CLAIM", "DEVICES")
-_MOST = 3
 
 
 def how(scene: Scene) -> str:
     """The objects that cordon the devices, for the output."""
     if scene.by_rules is None:
         return f"annotation of Node {scene.target.node}"
-    rules = targets.rules(scene.target, scene.pool, scene.whole, scene.by_rules, targets.NO_SCHEDULE)
+    rules = cordon_rules(scene.target, scene.pool, scene.whole, scene.by_rules, NO_SCHEDULE)
     shown = [rule["metadata"]["name"] for rule in rules]
     return f"DeviceTaintRule{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
 
@@ -153,9 +153,11 @@ def plan(scene: Scene, owners: Mapping[str, str]) -> str:
     if evicted:
         lines.append(f"A drain of {scene.target.words} evicts {counted(len(evicted), 'pod')}:")
         rows = [
-            (each.namespace, each.name, _owner(owners, each), few(each.claims, 1), _devices(each)) for each in evicted
+            (each.namespace, each.name, named(owner) if owner else "-", few(each.claims, 1), few(each.devices, 3))
+            for each in evicted
+            for owner in [owners.get(each.uid)]
         ]
-        lines += aligned([_HEAD, *rows])
+        lines += aligned([("NAMESPACE", "POD", "OWNER", "CLAIM", "DEVICES"), *rows])
     else:
         lines.append(f"A drain of {scene.target.words} evicts no pod.")
     if stays := [str(each) for each in scene.users if each.stays]:
@@ -184,46 +186,31 @@ def drained(scene: Scene, left: Sequence[PodUse], within: float) -> str:
 def uncordoned(before: Scene, after: Scene, *, done: bool) -> str:
     """The result of an uncordon: what else keeps claims off the devices is said, too."""
     target = before.target
-    words = f"Uncordoned {target.words}." if done else f"No cordon of {target.words} was found."
-    lines = [words, *_others(target, after)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _others(target: Target, scene: Scene) -> list[str]:
-    said = []
-    cordons = {targets.cordoned_by(rule) for rule in scene.rules} | {
-        *(f"{target.node}/{device}" for device in scene.cordon.devices),
-        *([target.node] if scene.cordon.node else []),
+    lines = [f"Uncordoned {target.words}." if done else f"No cordon of {target.words} was found."]
+    cordons = {cordoned_by(rule) for rule in after.rules} | {
+        *(f"{target.node}/{device}" for device in after.cordon.devices),
+        *([target.node] if after.cordon.node else []),
     }
     if target.device and target.node in cordons:
-        said.append(f"Node {target.node} is still cordoned: neuron-dra uncordon {target.node}")
+        lines.append(f"Node {target.node} is still cordoned: neuron-dra uncordon {target.node}")
     if not target.device:
         singles = sorted(each for each in cordons if each.startswith(f"{target.node}/"))
-        said += [f"{each.partition('/')[2]} is still cordoned: neuron-dra uncordon {each}" for each in singles]
-    foreign = [named(each["metadata"]["name"]) for each in scene.rules if _closes(each, scene)]
-    said += [
+        lines += [f"{each.partition('/')[2]} is still cordoned: neuron-dra uncordon {each}" for each in singles]
+    foreign = [named(each["metadata"]["name"]) for each in after.rules if _is_foreign_and_closes(each, after)]
+    lines += [
         f"DeviceTaintRule {each} taints it, which neuron-dra did not write: kubectl delete devicetaintrule {each}"
         for each in foreign
     ]
-    return said
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _closes(rule: Mapping[str, object], scene: Scene) -> bool:
+def _is_foreign_and_closes(rule: Mapping[str, object], scene: Scene) -> bool:
     """Whether a rule that this program did not write taints devices of the target."""
-    if targets.cordoned_by(rule):
+    if cordoned_by(rule):
         return False
     try:
         known = read_rule(rule)
     except (KeyError, TypeError, AttributeError):
         return False
-    devices = targets.closed_devices(scene.target, scene.whole) or targets.device_names(scene.node)
+    devices = closed_devices(scene.target, scene.whole) or device_names(scene.node)
     return known is not None and any(known.selects(names.DRIVER, scene.pool, device) for device in devices)
-
-
-def _owner(owners: Mapping[str, str], pod: PodUse) -> str:
-    owner = owners.get(pod.uid)
-    return named(owner) if owner else "-"
-
-
-def _devices(pod: PodUse) -> str:
-    return few(pod.devices, _MOST)

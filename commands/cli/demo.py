@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from commands.cli.streams import write
-from commands.rewrite.yaml_layout import TextLayout
+from commands.objects.text_edits import TextLayout
 from policies.patching.json_patch import patched
 from runtime import console, listening
 from runtime.startup import StartupError

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
+    from commands.objects.manifest_files import ManifestSource
     from commands.objects.manifests import Manifest
-    from commands.objects.notices import ManifestSource
     from conversion.asks.conversion_context import ConversionOptions
 
 _OVERRIDING: Final = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from commands.objects.manifest_files import GivenManifests
     from commands.rehearse.gather import Gathering, GatheringSettings
     from commands.rehearse.model import Rehearsal
-    from commands.report.file_inputs import FileInputs
+    from commands.report.inputs import FileInputs
     from commands.report.inventory import Found
 
 _COLUMNS: Final = 100
@@ -197,7 +197,7 @@ class _Source:
         if not given:
             return cls(cluster)
         from commands.rehearse.reads import reduced
-        from commands.report.file_inputs import read_files
+        from commands.report.inputs import read_files
 
         counter = Counter("objects")
         try:

@@ -206,7 +206,7 @@ def _from_files(
 ) -> _ReportPart:
     from commands.objects.manifests import FileStore
     from commands.report.build import ReportBuilder
-    from commands.report.file_inputs import read_files
+    from commands.report.inputs import read_files
 
     counter = Counter("objects")
     inputs = read_files(given, counter.step, lines=lines)
@@ -276,15 +276,15 @@ class _Cluster:
         policies: "FilePolicies | None",
     ) -> _ReportPart:
         from commands.devices import device_map
-        from commands.devices.cluster_devices import ClusterDevices
-        from commands.report import cluster_inputs
+        from commands.devices.node_devices import ClusterDevices
         from commands.report.build import ReportBuilder
+        from commands.report.inputs import ClusterInputs, read_records, read_surroundings
         from commands.status import kueue
         from commands.status.lines import CheckResult
         from neuron.hardware.instances import Catalogue
 
         catalogue = policies.catalogue if policies else Catalogue()
-        around = await cluster_inputs.read_surroundings(reader, server.address)
+        around = await read_surroundings(reader, server.address)
         devices = ClusterDevices.of(around.seen, around.store.kubernetes_version(), catalogue)
         counted = kueue.counted_classes(around.queues)
         builder = ReportBuilder(options, around.store, policies, devices, counted)
@@ -293,11 +293,11 @@ class _Cluster:
         notes += [around.unknown] if around.unknown else []
         notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
         builder.notes += notes
-        inputs = cluster_inputs.ClusterInputs(reader, self.namespace)
+        inputs = ClusterInputs(reader, self.namespace)
         await inputs.read(builder)
         shadowed: tuple[Shadowed, ...] = ()
         if self.records:
-            shadowed = await cluster_inputs.read_records(reader, self.records, self.namespace, builder.notes)
+            shadowed = await read_records(reader, self.records, self.namespace, builder.notes)
         where = f" in namespace {self.namespace}" if self.namespace else ""
         origin = f"{self.name} ({server.address})" if self.name else server.address
         made = builder.build(heading(origin + where), shadowed)

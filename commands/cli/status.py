@@ -21,8 +21,7 @@ from runtime import console
 from runtime.text import named
 
 if TYPE_CHECKING:
-    from commands.cluster.probe import ProbeResult
-    from commands.status.snapshot import StatusSnapshot
+    from commands.status.snapshot import ProbeResult, StatusSnapshot
 
 
 WRONG: Final = 1
@@ -110,7 +109,7 @@ async def _probe(
     namespace: str,
     timeout: float,  # noqa: ASYNC109 - of the command
 ) -> "ProbeResult":
-    from commands.cluster.probe import probe as run
+    from commands.status.snapshot import probe as run
 
     started, line = time.monotonic(), console.ProgressLine()
 

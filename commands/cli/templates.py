@@ -14,8 +14,7 @@ import orjson
 
 from commands.cli.clusters import CannotLookError, ClusterChoice, cluster_options, connected, namespace_option
 from commands.cli.streams import output_option, say, write
-from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
-from commands.prune.reads import Generated, Key, User
+from commands.prune import CannotPruneError, Generated, Key, PruneAction, Pruner, PruneReport, User
 from runtime.text import aligned, named
 
 FAILED: Final = 1

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from commands.cluster.reader import ENDED, Object, Unseen, items
-from commands.devices import connected
 from commands.devices.devices import (
     ONLY_PLUGIN,
     PLUGIN_FIRST,
@@ -18,6 +17,11 @@ from commands.devices.devices import (
     PluginUse,
     Stray,
     UltraServerPlace,
+    connected_groups,
+    connected_places,
+    existing_links,
+    largest_connected,
+    topology_of,
 )
 from commands.devices.snapshot import ClusterSnapshot
 from conversion.claims.containers import scheduled
@@ -180,22 +184,22 @@ class _NodeReader:
         plugin = self._plugin(plugin_pods)
         if not devices:
             devices = _unpublished(entry, whole, everything, plugin)
-        sets = connected.groups(
+        sets = connected_groups(
             {each.index: each.published.attributes for each in devices if each.published is not None}
         )
         indices = [device.index for device in devices]
         free = [device.index for device in devices if device.free]
-        pairs = connected.existing_links(entry, indices, sets)
+        pairs = existing_links(entry, indices, sets)
         return NodeMap(
             name,
             instance_type,
-            connected.topology_of(entry, len(devices)),
+            topology_of(entry, len(devices)),
             tuple(devices),
             whole,
             sets,
             pairs,
-            connected.largest(entry, indices, free, sets, pairs),
-            connected.places(entry, indices, free, sets, pairs),
+            largest_connected(entry, indices, free, sets, pairs),
+            connected_places(entry, indices, free, sets, pairs),
             self._closed(missing, devices, whole),
             self._ultraserver(published),
             plugin,

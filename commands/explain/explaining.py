@@ -10,15 +10,15 @@ from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
 from commands.cluster.reader import ENDED, Object, items
 from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
-from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.node_devices import ClusterDevices
 from commands.devices.snapshot import stored
 from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
 from commands.explain.placement import judge, place
 from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_manifest
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import Manifest, manifests
-from commands.objects.notices import ManifestSource
 from conversion.claims.containers import scheduled
 from conversion.findings.obstacles import READERS, unread
 from conversion.patches.decision import Outcome

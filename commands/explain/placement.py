@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
-from commands.devices import connected, node_fit
+from commands.devices import node_fit
 from commands.devices.allocator_inputs import JOINT, ClaimDemand, Hardware
-from commands.devices.cluster_devices import ClusterDevices, PublishedDevices, conflict, lnc_of
-from commands.devices.devices import HeldDevice, NodeMap
+from commands.devices.devices import HeldDevice, NodeMap, connected_sets, connects
+from commands.devices.node_devices import ClusterDevices, PublishedDevices, conflict, lnc_of
 from commands.explain.explanation import Block, Blocked, NodeVerdict
 from neuron import names
 from neuron.allocator.search import (
@@ -383,7 +383,7 @@ def untried(
 
 
 def _connects(constraint: AllocatorConstraint) -> bool:
-    return not constraint.distinct and connected.connects(constraint.attribute)
+    return not constraint.distinct and connects(constraint.attribute)
 
 
 def _admitting(request: AllocatorRequest, devices: Sequence[AllocatorDevice]) -> AllocatorRequest:
@@ -432,7 +432,7 @@ def _everywhere(
         return None
     alternatives = tuple(
         AllocatorAlternative(str(number), _among(ids, admits), sum(known), tolerations=parts[0].tolerations)
-        for number, ids in enumerate(connected.sets_for(mapped, sum(known)))
+        for number, ids in enumerate(connected_sets(mapped, sum(known)))
     )
     return AllocatorRequest(requests[0].name, alternatives) if alternatives else None
 

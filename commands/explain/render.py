@@ -325,7 +325,10 @@ def claim_lines(spec: ClaimSpec) -> Iterator[str]:
         parameters = config.parameters
         if config.driver == DRIVER and isinstance(parameters, Mapping):
             values = {key: value for key, value in parameters.items() if key not in ("apiVersion", "kind")}
-            yield f"config: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
+            covered = dict.fromkeys(name.partition("/")[0] for name in config.requests)
+            some = any(covered and request.name not in covered for request in spec.requests)
+            of = f" of {', '.join(map(named, covered))}" if some else ""
+            yield f"config{of}: {named(parameters.get('kind'))} {orjson.dumps(values).decode()}"
 
 
 def _part(part: DeviceRequest) -> str:

@@ -22,7 +22,6 @@ from cluster.from_files import MEANT_FOR_OTHERS
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
 from commands.objects.long_lists import Reading
 from commands.objects.manifests import Manifest, manifests
-from commands.objects.notices import ManifestSource
 from commands.objects.shapes import Shapes
 from neuron.api.claim_specs import GROUP
 from runtime.files import open_regular
@@ -70,6 +69,14 @@ class ReadProblem:
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
         return f"{place}: {self.problem}."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ManifestSource:
+    """A file: its name and its documents, which are read again in each iteration."""
+
+    name: str
+    documents: Documents
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from commands.devices.allocator_inputs import (
     catalogue_hardware,
     result_of,
 )
-from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.node_devices import DeviceModel, Results
+from commands.devices.node_devices import ClusterDevices, DeviceModel, Results
 from commands.present import listed
 from commands.rehearse.model import AssumedPool, Form, Group, Maker, PlayedPod, PodKind, Reason, WaitCause
 from commands.rehearse.play import POD_DISRUPTION_BUDGET, DrainBudgets, RehearsalScene

@@ -14,7 +14,7 @@ from cluster.resources import POD_DISRUPTION_BUDGETS
 from cluster.store import DEVICE_CLASS, POOLS, Store
 from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
-from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.node_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot, gather, stored
 from commands.explain.admission_preview import store_of
 from commands.objects.manifest_files import ReadProblem
@@ -23,8 +23,7 @@ from commands.rehearse.gather import Gathering, GatheringSettings, common_labels
 from commands.rehearse.model import AssumedPool
 from commands.rehearse.play import POD_DISRUPTION_BUDGET
 from commands.rehearse.played_nodes import DRIVER_LABEL
-from commands.report.cluster_inputs import ClusterInputs, read_surroundings
-from commands.report.file_inputs import FileInputs
+from commands.report.inputs import ClusterInputs, FileInputs, read_surroundings
 from commands.report.inventory import Found
 from commands.status import kueue
 from conversion.claims.candidates import NodeSelection
@@ -106,7 +105,7 @@ def from_files(
     """The cluster of files, and what could not be read of them.
 
     Args:
-        inputs: of `commands.report.file_inputs.read_files`.
+        inputs: of `commands.report.inputs.read_files`.
         step: is called after each object.
 
     Raises:

@@ -38,7 +38,7 @@ from policies.patching.json_patch import patched
 from runtime.text import named
 
 if TYPE_CHECKING:
-    from commands.devices.cluster_devices import ClusterDevices
+    from commands.devices.node_devices import ClusterDevices
     from commands.objects.file_policies import FilePolicies
 
 

@@ -19,8 +19,7 @@ from commands.devices.allocator_inputs import (
     catalogue_hardware,
     read_demand,
 )
-from commands.devices.cluster_devices import ClusterDevices
-from commands.devices.node_devices import DeviceModel, Held, Results
+from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results
 from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
 from neuron.allocator.search import AllocatorClaim, SearchTooLongError

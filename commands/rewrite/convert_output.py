@@ -13,11 +13,10 @@ from typing import IO, Final, TypeAlias
 import orjson
 
 from commands.objects.long_lists import JSON_ESCAPES, ListPart, LongList
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import manifests_of
-from commands.objects.notices import ManifestSource
-from commands.objects.text_edits import Splice, UnifiedDiff, apply
+from commands.objects.text_edits import JsonLayout, Splice, TextLayout, UnifiedDiff, apply, json_text, line_start
 from commands.rewrite.convert_files import Change
-from commands.rewrite.yaml_layout import JsonLayout, TextLayout, json_text, line_start
 from runtime.yaml_nodes import YamlError, YamlNode, compose
 
 Say: TypeAlias = Callable[[str], None]

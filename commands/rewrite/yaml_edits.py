@@ -14,8 +14,17 @@ from typing import Final
 
 import orjson
 
-from commands.objects.text_edits import OverlapError, Splice, apply
-from commands.rewrite.yaml_layout import TextLayout, column, flow, line_end, line_start, next_line
+from commands.objects.text_edits import (
+    OverlapError,
+    Splice,
+    TextLayout,
+    apply,
+    column,
+    flow,
+    line_end,
+    line_start,
+    next_line,
+)
 from runtime.yaml_nodes import (
     BLOCK_STYLES,
     Alias,

@@ -2,6 +2,9 @@
 
 The annotation of the pod precedes the variables; they precede the Namespace's annotation and the default of a policy. A
 locked policy precedes all. Where another setting is in force, the driver replaces the variable of the container.
+
+Variables that agree are the setting of all containers of the pod with devices. If they differ, each is that of its own
+container, and the settings that they precede are for the containers without one.
 """
 
 import dataclasses
@@ -12,6 +15,7 @@ from msgspec import structs
 
 from conversion.asks.pod_demand import ContainerDemand, PodDemand
 from conversion.asks.steering import ModeSettings, Steering, combined
+from conversion.claims.containers import Ask
 from conversion.claims.instance_fit import DeviceConfig
 from neuron import names
 from neuron.findings import Finding, quoted, short, warning
@@ -41,18 +45,28 @@ class _Variable:
 def settled(annotated: ModeSettings, demand: PodDemand, steering: Steering) -> ModeSettings:
     """The settings of a pod: by its annotations, the variables of its containers, and policies.
 
-    Containers whose variables disagree are NEU126 in `findings`, if nothing precedes the variables.
+    A container whose two variables disagree is NEU126 in `findings`, if nothing precedes the variables.
     """
     found = [each for each in _variables(demand) if each.value]
     locked = steering.lnc_locked and steering.lnc is not None
     if found and annotated.lnc_source != "pod" and not locked:
         first = found[0]
-        other = next((each for each in found if each.value != first.value), None)
-        if other is not None:
-            annotated = structs.replace(annotated, findings=(*annotated.findings, _disagree(first, other)))
-        config = structs.replace(annotated.device_config, lnc=first.value)
+        config = annotated.device_config
+        if all([each.value == first.value for each in found]):
+            config = structs.replace(config, lnc=first.value)
+        else:
+            disagree = (_disagree(one, other) for one, other in itertools.pairwise(found) if one.path == other.path)
+            findings = (*annotated.findings, *(each for each in disagree if each))
+            annotated = structs.replace(annotated, findings=findings)
+            config = structs.replace(config, lncs=tuple(sorted({each.value for each in found if each.value})))
         annotated = structs.replace(annotated, device_config=config, lnc_source=BY_VARIABLE)
     return combined(annotated, steering)
+
+
+def asks_apart(demand: PodDemand) -> list[Ask]:
+    """The asks of a pod whose containers set different logical NeuronCores (`DeviceConfig.lncs`), each with its own."""
+    found = {each.path: each.value for each in _variables(demand) if each.value}
+    return [structs.replace(ask, lnc=found.get(f"{ask.path}.env")) for ask in demand.asks]
 
 
 def with_node_default(
@@ -64,7 +78,9 @@ def with_node_default(
     """
     sizes = {entry.node_lnc for entry in types}
     lnc = sizes.pop() if len(sizes) == 1 else None
-    if lnc is None or config.lnc is not None or any(True for _ in _variables(demand)):
+    if lnc is None or config.lnc is not None:
+        return types, config
+    if any([each.value is None or not config.lncs for each in _variables(demand)]):
         return types, config
     by_nodes = [dataclasses.replace(entry, default_logical_neuron_core=lnc) for entry in types]
     return by_nodes, structs.replace(config, lnc=lnc)
@@ -72,13 +88,17 @@ def with_node_default(
 
 def named(findings: Sequence[Finding], settings: ModeSettings, demand: PodDemand) -> tuple[Finding, ...]:
     """The errors, where NEU111 names the variable if one sets the logical NeuronCore."""
-    first = next((each for each in _variables(demand) if each.value), None)
-    if settings.lnc_source != BY_VARIABLE or first is None:
+    if settings.lnc_source != BY_VARIABLE:
         return tuple(findings)
-    fix = f"Change the variable {first.name}, or select a trn2 or trn3 instance type."
-    return tuple(
-        dataclasses.replace(each, path=first.path, fix=fix) if each.code == "NEU111" else each for each in findings
-    )
+    found = {str(each.value): each for each in reversed(_variables(demand)) if each.value}
+    return tuple([_by_variable(each, found.get(each.value)) if each.code == "NEU111" else each for each in findings])
+
+
+def _by_variable(finding: Finding, variable: _Variable | None) -> Finding:
+    if variable is None:
+        return finding
+    fix = f"Change the variable {variable.name}, or select a trn2 or trn3 instance type."
+    return dataclasses.replace(finding, path=variable.path, fix=fix)
 
 
 def unknown(demand: PodDemand, settings: ModeSettings) -> Finding | None:
@@ -101,8 +121,9 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
         sets_lnc: whether the claim has a NeuronConfig.
     """
     lnc = settings.device_config.lnc
+    replaced = lnc is not None and sets_lnc and not settings.device_config.lncs
     for each in _variables(demand):
-        if each.value is not None and each.value not in (0, lnc) and lnc is not None and sets_lnc:
+        if each.value is not None and each.value not in (0, lnc) and replaced:
             message = (
                 f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore"
                 f" {lnc}: the driver sets {names.LNC_VARIABLES[0]}={lnc} in the container."
@@ -131,13 +152,15 @@ def _variables(demand: PodDemand) -> list[_Variable]:
     ]
 
 
-def _disagree(one: _Variable, other: _Variable) -> Finding:
+def _disagree(one: _Variable, other: _Variable) -> Finding | None:
+    if one.value == other.value:
+        return None
     return Finding(
         "NEU126",
         other.path,
-        f"container {one.container} sets {one.name} to {one.value}, and container {other.container} sets"
-        f" {other.name} to {other.value}: one claim has one logical NeuronCore.",
-        f"Make them equal, or set the annotation {names.ANNOTATION_LNC}.",
+        f"container {one.container} sets {one.name} to {one.value} and {other.name} to {other.value}: a container has"
+        " one logical NeuronCore.",
+        f"Remove {other.name}, or set the annotation {names.ANNOTATION_LNC}.",
         str(other.value),
     )
 

@@ -1,7 +1,7 @@
 """Builds the ResourceClaimTemplateSpec (`resource.k8s.io/v1`) of a generated claim from its merged alternatives."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from conversion.claims import selectors
@@ -65,19 +65,24 @@ class Body:
 
     def summary(self) -> str:
         """The readable part of the template's name: devices or cores of each request, then the settings."""
+        apart = self._layouts[0].lncs is not None
         if self._config.ultraserver_mode is not None:
             parts = [f"us{self._config.ultraserver_mode}"]
         else:
             parts = [
-                "or".join(dict.fromkeys(self._size(identity)))
+                "or".join(dict.fromkeys(self._size(identity))) + (self._own_lnc(identity) if apart else "")
                 for identity in self._names
                 if not self._layouts[0].has_rest(share_of(identity))
             ]
-        if self._config.lnc is not None:
+        if self._config.lnc is not None and not apart:
             parts.append(f"lnc{self._config.lnc}")
         if self._config.efa is not None:
             parts.append(f"efa{self._config.efa.count}")
         return "-".join(parts)
+
+    def _own_lnc(self, identity: int) -> str:
+        lnc = self._layouts[0].lnc(identity)
+        return f"-lnc{lnc}" if lnc else ""
 
     def _size(self, identity: int) -> list[str]:
         """Devices or cores of a container, for each alternative or type."""
@@ -170,20 +175,26 @@ class Body:
         )
 
     def _opaque_configs(self) -> list[dict[str, object]]:
-        entries = []
-        if self._config.lnc is not None and self._sets_lnc:
-            entries.append(("NeuronConfig", "logicalNeuronCore", self._config.lnc))
+        entries: list[tuple[str, str, int, Iterable[int]]] = []
+        layout = self._layouts[0]
+        if layout.lncs:
+            by_request = {identity: layout.lnc(identity) for identity in self._names}
+            for lnc in sorted({lnc for lnc in by_request.values() if lnc}):
+                members = [identity for identity, each in by_request.items() if each == lnc]
+                entries.append(("NeuronConfig", "logicalNeuronCore", lnc, members))
+        elif self._config.lnc is not None and self._sets_lnc:
+            entries.append(("NeuronConfig", "logicalNeuronCore", self._config.lnc, self._names))
         if self._config.ultraserver_mode is not None:
-            entries.append(("UltraServerConfig", "ultraserverMode", self._config.ultraserver_mode))
+            entries.append(("UltraServerConfig", "ultraserverMode", self._config.ultraserver_mode, self._names))
         return [
             {
-                "requests": [reference for identity in self._names for reference in self._every_reference(identity)],
+                "requests": [reference for identity in members for reference in self._every_reference(identity)],
                 "opaque": {
                     "driver": names.DRIVER,
                     "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, field: value},
                 },
             }
-            for kind, field, value in entries
+            for kind, field, value, members in entries
         ]
 
 

@@ -45,6 +45,7 @@ class Ask(Struct, frozen=True):
         amount: devices or cores, by the resource; 0 if it requests none.
         in_cores: whether `amount` counts cores rather than devices; computed.
         cores: cores that it names beside devices, and that have to be those of the devices; 0: none.
+        lnc: the logical NeuronCore that its variable sets, in a pod whose containers set different ones; else None.
     """
 
     container: str
@@ -54,6 +55,7 @@ class Ask(Struct, frozen=True):
     amount: int = 0
     in_cores: bool = False
     cores: int = 0
+    lnc: int | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "in_cores", self.resource == names.RESOURCE_NEURONCORE)

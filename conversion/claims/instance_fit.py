@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from conversion.claims.containers import Ask, Role, are_devices_of, contradiction
 from conversion.claims.interfaces import Interfaces, refused
@@ -32,6 +32,7 @@ class DeviceConfig(Struct, frozen=True):
         efa: EFA interfaces that the claim includes, for the one container that requests devices.
         divides: whether one container may get several requests, for a short search of the scheduler.
         rounds_cores: whether cores become a count of devices that is a connected set of its own, such as 4 or 8.
+        lncs: what the variables of containers set, if it is not the same (`Ask.lnc`). `lnc` is for the others, then.
     """
 
     lnc: int | None = None
@@ -39,6 +40,7 @@ class DeviceConfig(Struct, frozen=True):
     efa: Interfaces | None = None
     divides: bool = True
     rounds_cores: bool = False
+    lncs: tuple[int, ...] = ()
 
     @property
     def fills_sets(self) -> bool:
@@ -54,7 +56,7 @@ class Serving:
         arrangement: not compared: it depends on the layout and the sets. A plan makes servings with others.
         sets_lnc: whether a NeuronConfig has to set the logical NeuronCore.
         devices: number of whole devices for each ask; 0 for none.
-        pool: asks for cores that use one request together; empty if none do.
+        pools: sets of asks for cores that use one request together.
     """
 
     entry: InstanceType
@@ -63,20 +65,23 @@ class Serving:
     arrangement: Arrangement = dataclasses.field(compare=False)
     sets_lnc: bool
     devices: tuple[int, ...]
-    pool: tuple[int, ...] = ()
+    pools: tuple[tuple[int, ...], ...] = ()
 
     def cores(self, index: int, lnc: int | None) -> int:
         """Logical cores that the container of an ask can use, at the LNC in force (None: the default)."""
         per_device = self.entry.cores_per_device or 0
         return self.layout.cores(self.layout.uses[index], per_device) // (lnc or self.entry.default_logical_neuron_core)
 
-    def unused(self, asks: Sequence[Ask], lnc: int | None) -> dict[tuple[int, ...], int]:
+    def unused(self, asks: Sequence[Ask], config: DeviceConfig) -> dict[tuple[int, ...], int]:
         """Cores that containers get and did not request, by the asks that use them together."""
         uses = self.layout.uses
-        shared = [index for index, use in enumerate(uses) if self.pool and use == uses[self.pool[0]]]
-        alone = [(index,) for index, ask in enumerate(asks) if ask.in_cores and ask.amount and index not in shared]
-        together = [*alone, self.pool] if self.pool else alone
-        return {each: self.cores(each[0], lnc) - sum(asks[index].amount for index in each) for each in together}
+        pooled = [uses[pool[0]] for pool in self.pools]
+        alone = [(i,) for i, ask in enumerate(asks) if ask.in_cores and ask.amount and uses[i] not in pooled]
+        together = [*alone, *self.pools]
+        return {
+            each: self.cores(each[0], asks[each[0]].lnc or config.lnc) - sum(asks[index].amount for index in each)
+            for each in together
+        }
 
     def is_loose(self, index: int) -> bool:
         """Whether the devices of an ask may be unconnected."""
@@ -131,14 +136,27 @@ def serve(
     refusal = _refuse_config(entry, config)
     if refusal is not None:
         return refusal
-    sets_lnc = config.lnc is not None and entry.configures_logical_neuron_core
+    sets_lnc = (config.lnc is not None or config.lncs != ()) and entry.configures_logical_neuron_core
     # Claims that share a device must agree on LNC, so a pod that sets it gets whole devices.
     if entry.shares_cores and not sets_lnc and config.ultraserver_mode is None:
         shared = _serve_shared(entry, asks, config, unconnected=unconnected, splits=splits)
         if shared is not None:
             return shared
-    pool = _pool(entry, asks, config) if pools else ()
-    if pool:
+    return _serve_whole(entry, asks, config, unconnected=unconnected, pools=pools, sets_lnc=sets_lnc)
+
+
+def _serve_whole(
+    entry: InstanceType,
+    asks: Sequence[Ask],
+    config: DeviceConfig,
+    *,
+    unconnected: bool,
+    pools: bool,
+    sets_lnc: bool,
+) -> Serving | TypeRefusal:
+    """Serve the pod with whole devices."""
+    together = _pools(entry, asks, config) if pools else ()
+    for pool in together:
         asks = _together(asks, pool)
     answers = [_devices_for(entry, ask, config, unconnected=unconnected) for ask in asks]
     if refusals := [answer for answer in answers if isinstance(answer, TypeRefusal)]:
@@ -152,8 +170,12 @@ def serve(
     long_lived = sum(1 for ask in asks if ask.amount and ask.role is not Role.INIT)
     if long_lived > names.MAX_REQUESTS_PER_CLAIM:
         return TypeRefusal((too_many_requests(long_lived),))
-    layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None)
-    if pool:
+    layout = lay_out(asks, devices, counts_of(entry), alone=entry.line is not None, apart=config.lncs != ())
+    if config.lncs:
+        layout = structs.replace(layout, lncs=_lncs(layout, asks, config))
+        if (conflict := _unset(layout, asks, config)) is not None:
+            return TypeRefusal((conflict,))
+    for pool in together:
         layout, devices = _used_together(layout, devices, pool)
     if (refusal := _too_many(entry, layout.total, asks, config.lnc)) is not None:
         return refusal
@@ -163,17 +185,66 @@ def serve(
     if connected_sets is None:
         return TypeRefusal((_unconnectable(entry, layout, asks),))
     arrangement = arrange(entry, layout, connected_sets)
-    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices), pool)
+    return Serving(entry, layout, connected_sets, arrangement, sets_lnc, tuple(devices), together)
 
 
-def _pool(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tuple[int, ...]:
+def _lncs(layout: Layout, asks: Sequence[Ask], config: DeviceConfig) -> dict[int, int | None]:
+    """The LNC of each request: that of the containers that use it, None if they differ or if it is the node's default.
+
+    The driver sets a variable for all containers of a request. Without a NeuronConfig it sets none, and each container
+    keeps its own.
+    """
+    found: dict[int, int | None] = {}
+    for identity in layout.counts:
+        users = {ask.lnc or config.lnc for ask, use in zip(asks, layout.uses, strict=True) if identity in use}
+        found[identity] = users.pop() if len(users) == 1 else None
+    return found
+
+
+def _unset(layout: Layout, asks: Sequence[Ask], config: DeviceConfig) -> Finding | None:
+    """NEU126 for a container without a variable that needs a NeuronConfig, and uses a request that can have none."""
+    lncs = layout.lncs or {}
+    for ask, use in zip(asks, layout.uses, strict=True):
+        if ask.lnc is None and config.lnc is not None and (shared := [each for each in use if lncs[each] is None]):
+            others = zip(asks, layout.uses, strict=True)
+            other = next(each for each, used in others if shared[0] in used and each.lnc not in (None, config.lnc))
+            return Finding(
+                "NEU126",
+                f"{ask.path}.env",
+                f"container {ask.container} gets logical NeuronCore {config.lnc} by a setting and uses the devices of"
+                f" container {other.container}, whose variable sets {other.lnc}: the driver sets one for both.",
+                f"Set the variable {names.LNC_VARIABLES[0]} in container {ask.container}.",
+                str(config.lnc),
+            )
+    return None
+
+
+def _pools(entry: InstanceType, asks: Sequence[Ask], config: DeviceConfig) -> tuple[tuple[int, ...], ...]:
+    """The sets of asks that use one request together. Containers of different LNC cannot use a device at one time."""
+    if not config.lncs:
+        pool = _pool(entry, asks, config.lnc)
+        return (pool,) if pool else ()
+    found = []
+    for lnc in dict.fromkeys([ask.lnc or config.lnc for ask in asks]):
+        # For a pool, an init container of another LNC is as one that asks for whole devices.
+        alike = [
+            ask
+            if (ask.lnc or config.lnc) == lnc
+            else structs.replace(ask, resource=names.RESOURCE_NEURON, amount=ask.amount * (ask.role is Role.INIT))
+            for ask in asks
+        ]
+        found.append(_pool(entry, alike, lnc))
+    return tuple(filter(None, found))
+
+
+def _pool(entry: InstanceType, asks: Sequence[Ask], lnc: int | None) -> tuple[int, ...]:
     """The asks for cores that use one request together, because that takes fewer devices; empty if none do.
 
     The Neuron runtime of each container reserves the next free cores for itself, as many as NEURON_RT_NUM_CORES says.
     A container that fills its devices has them alone. So has a sidecar, if an init container, which uses what starts
     later, does not find its cores free beside it. The containers of `spec.containers` come first.
     """
-    per_device = entry.cores(config.lnc)
+    per_device = entry.cores(lnc)
     if per_device is None:
         return ()
 
@@ -200,7 +271,7 @@ def _together(asks: Sequence[Ask], pool: Sequence[int]) -> list[Ask]:
     return [
         ask
         if index not in pool
-        else Ask(ask.container, ask.role, ask.path, ask.resource, total if index == first else 0)
+        else Ask(ask.container, ask.role, ask.path, ask.resource, total if index == first else 0, lnc=ask.lnc)
         for index, ask in enumerate(asks)
     ]
 
@@ -209,7 +280,7 @@ def _used_together(layout: Layout, devices: Sequence[int], pool: Sequence[int]) 
     """The layout and devices, where all asks of a pool have what the first one has."""
     first = pool[0]
     uses = tuple(layout.uses[first] if index in pool else use for index, use in enumerate(layout.uses))
-    return dataclasses.replace(layout, uses=uses), [
+    return structs.replace(layout, uses=uses), [
         devices[first] if index in pool else count for index, count in enumerate(devices)
     ]
 
@@ -278,14 +349,17 @@ def _group_for(entry: InstanceType, size: int) -> int | None:
 
 
 def _refuse_config(entry: InstanceType, config: DeviceConfig) -> TypeRefusal | None:
-    if config.lnc is not None and config.lnc not in entry.logical_neuron_cores:
+    lncs = (config.lnc, *config.lncs) if config.lncs else (config.lnc,)
+    for lnc in lncs:
+        if lnc is None or lnc in entry.logical_neuron_cores:
+            continue
         allowed = ", ".join(map(str, entry.logical_neuron_cores)) or "unknown"
         finding = Finding(
             "NEU111",
             f"metadata.annotations[{names.ANNOTATION_LNC}]",
-            f"Instance type {entry.name} does not support logical NeuronCore {config.lnc} (allowed: {allowed}).",
+            f"Instance type {entry.name} does not support logical NeuronCore {lnc} (allowed: {allowed}).",
             "Change the annotation, or select a trn2 or trn3 instance type.",
-            str(config.lnc),
+            str(lnc),
         )
         return TypeRefusal((finding,), unsuitable=True)
     mode, sizes = config.ultraserver_mode, entry.ultraserver_nodes
@@ -348,7 +422,8 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
         if ask.amount in counts or (loose and ask.amount <= max(counts)):
             return ask.amount
         return TypeRefusal((_unsupported_count(entry, ask),), unknown=_may_have(entry, ask.amount))
-    per_device = entry.cores(config.lnc)
+    lnc = ask.lnc or config.lnc
+    per_device = entry.cores(lnc)
     if per_device is None:
         return TypeRefusal((_unknown_cores(entry, ask),), unknown=True)
     exact = -(-ask.amount // per_device)
@@ -358,7 +433,7 @@ def _devices_for(entry: InstanceType, ask: Ask, config: DeviceConfig, *, unconne
     group = next((size for size in (1, *device_groups.GROUP_SIZES) if size >= exact), exact)
     may_have = _may_have(entry, group)
     if rounded is None:
-        return TypeRefusal((_too_many_cores(entry, ask, config.lnc),), unknown=may_have)
+        return TypeRefusal((_too_many_cores(entry, ask, lnc),), unknown=may_have)
     if may_have and group < rounded:
         return TypeRefusal((_unsupported_count(entry, ask),), unknown=True)
     return rounded if config.fills_sets else exact
@@ -496,8 +571,9 @@ def _too_many(entry: InstanceType, total: int, asks: Sequence[Ask], lnc: int | N
     if total <= min(most, names.MAX_DEVICES_PER_CLAIM):
         return None
     held = [ask for ask in asks if ask.role is not Role.INIT]
-    cores = sum(ask.amount for ask in held if ask.in_cores)
-    together = sum(ask.amount for ask in held if not ask.in_cores) - (-cores // (entry.cores(lnc) or 1))
+    default = lnc or entry.default_logical_neuron_core
+    cores = sum(ask.amount * (ask.lnc or default) for ask in held if ask.in_cores)
+    together = sum(ask.amount for ask in held if not ask.in_cores) - (-cores // (entry.cores_per_device or 1))
     rounded = cores and together <= min(most, names.MAX_DEVICES_PER_CLAIM)
     why = ", because the cores of each container are rounded up to whole devices" if rounded else ""
     message = f"the pod's containers need {total} Neuron devices in all{why}, and"

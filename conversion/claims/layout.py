@@ -13,6 +13,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from conversion.claims.containers import Ask, Role
 
 EXTRA = -1
@@ -37,8 +39,7 @@ class Grant:
     cores: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The requests of a claim, on one instance type.
 
     Attributes:
@@ -46,11 +47,14 @@ class Layout:
         uses: for each ask, the ids of the requests that it uses; empty if it requests no devices.
         shares: physical cores by request id, each of one device. The id is `share_of` a container's ask if it has whole
             devices, too.
+        lncs: the logical NeuronCore that the claim sets for each request id, if it is not one for all: None for a
+            request that keeps the variable of each of its containers.
     """
 
     counts: dict[int, int]
     uses: tuple[tuple[int, ...], ...]
-    shares: dict[int, int] = dataclasses.field(default_factory=dict)
+    shares: dict[int, int] = {}
+    lncs: Mapping[int, int | None] | None = None
 
     @property
     def total(self) -> int:
@@ -60,6 +64,11 @@ class Layout:
     def has_rest(self, identity: int) -> bool:
         """Whether the devices of a container are in two requests: this one, and `share_of` it."""
         return identity >= 0 and share_of(identity) in self.counts
+
+    def lnc(self, identity: int) -> int | None:
+        """The entry of `lncs` for a request, or for the rest of one."""
+        found = self.lncs or {}
+        return found.get(identity if identity in found else share_of(identity))
 
     def size(self, use: Sequence[int]) -> int:
         """Devices in a set of requests, shared ones included."""
@@ -139,7 +148,14 @@ def most_devices(asks: Sequence[Ask], devices: Sequence[int]) -> int:
     return later + extra
 
 
-def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[int], *, alone: bool = False) -> Layout:
+def lay_out(
+    asks: Sequence[Ask],
+    devices: Sequence[int],
+    connectable: Sequence[int],
+    *,
+    alone: bool = False,
+    apart: bool = False,
+) -> Layout:
     """Distribute devices over requests.
 
     Args:
@@ -147,6 +163,7 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
         devices: devices for each ask, 0 for none.
         connectable: counts that are always connected; init containers prefer sets of such a size.
         alone: whether an init container prefers one request to several. On a ring or chain, several leave fewer places.
+        apart: whether an init container prefers a request of its own logical NeuronCore (`Ask.lnc`).
     """
     counts = {
         index: count
@@ -160,6 +177,8 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
         for index, (ask, count) in enumerate(zip(asks, devices, strict=True))
         if count and ask.role is Role.INIT
     }
+    if apart:
+        reusable = {index: _of_one_lnc(asks, devices[index], index, found, counts) for index, found in reusable.items()}
     extra = most_devices(asks, devices) - sum(counts.values())
     if extra > 0:
         counts[EXTRA] = extra
@@ -179,6 +198,14 @@ def lay_out(asks: Sequence[Ask], devices: Sequence[int], connectable: Sequence[i
         for index, count in enumerate(devices)
     )
     return Layout(counts, uses)
+
+
+def _of_one_lnc(
+    asks: Sequence[Ask], need: int, index: int, available: list[int], counts: Mapping[int, int]
+) -> list[int]:
+    """The smallest request that is enough and has the logical NeuronCore of this ask; without one, all requests."""
+    enough = [each for each in available if asks[each].lnc == asks[index].lnc and counts[each] >= need]
+    return [min(enough, key=lambda each: (counts[each], each))] if enough else available
 
 
 def _choose(

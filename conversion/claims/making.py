@@ -107,7 +107,7 @@ def make_claim(
     make = _remembered if few else _make
     # Only findings name containers, so pods that differ by such names share a claim.
     same = (
-        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores) for ask in asks])
+        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc) for ask in asks])
         if few and not config.efa
         else tuple(asks)
     )
@@ -150,8 +150,8 @@ class _Made:
 
 
 @functools.lru_cache(maxsize=1024)
-def _nameless(role: Role, resource: str, amount: int, cores: int) -> Ask:
-    return Ask("", role, "", resource, amount, cores=cores)
+def _nameless(role: Role, resource: str, amount: int, cores: int, lnc: int | None = None) -> Ask:
+    return Ask("", role, "", resource, amount, cores=cores, lnc=lnc)
 
 
 class _Types:
@@ -248,7 +248,7 @@ def _make(
         connected=config.efa is not None or _is_connected(merged),
         exact=tuple(
             any(identity in servings[0].layout.shares for identity in use)
-            and all(serving.cores(index, config.lnc) == ask.amount for serving in servings)
+            and all(serving.cores(index, ask.lnc or config.lnc) == ask.amount for serving in servings)
             for index, (ask, use) in enumerate(zip(asks, servings[0].layout.uses, strict=True))
         ),
         sets_lnc=servings[0].sets_lnc,
@@ -322,9 +322,9 @@ def _same_requests(
         servings = [
             again if isinstance(again, Serving) else serving for serving, again in zip(servings, whole, strict=True)
         ]
-    if any(serving.pool for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
+    if any(serving.pools for serving in servings) and len({serving.layout.uses for serving in servings}) > 1:
         alone = [
-            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pool else serving
+            serve(serving.entry, asks, config, unconnected=unconnected, pools=False) if serving.pools else serving
             for serving in servings
         ]
         if all(isinstance(each, Serving) for each in alone):
@@ -357,7 +357,7 @@ def _whole_sets(servings: Sequence[Serving], asks: Sequence[Ask], config: Device
 
 def _unused(serving: Serving, asks: Sequence[Ask], config: DeviceConfig) -> int:
     """Cores that containers get and did not request."""
-    return sum(serving.unused(asks, config.lnc).values())
+    return sum(serving.unused(asks, config).values())
 
 
 def _needs_types(merged: Merged, asks: Sequence[Ask]) -> bool:
@@ -389,12 +389,12 @@ def _waste(asks: Sequence[Ask], servings: Sequence[Serving], config: DeviceConfi
     """NEU202 for each container whose cores were rounded up, with the first type where they were."""
     found: dict[int, Finding] = {}
     for serving in servings:
-        for members, unused in serving.unused(asks, config.lnc).items():
+        for members, unused in serving.unused(asks, config).items():
             index, amount = members[0], sum(asks[each].amount for each in members)
             if unused <= 0 or index in found:
                 continue
             who = " and ".join([asks[each].container for each in members[:_MOST_NAMED]])
-            cores = serving.cores(index, config.lnc)
+            cores = serving.cores(index, asks[index].lnc or config.lnc)
             message = (
                 f"{who} asked for {counted(amount, 'core')} and gets {_gets(serving, index, cores)}: {unused} unused."
             )
@@ -408,9 +408,9 @@ def _of_another_lnc(asks: Sequence[Ask], servings: Sequence[Serving], config: De
     """NEU226 for each container that names cores, beside its devices, of another logical NeuronCore than it gets."""
     for index, ask in enumerate(asks):
         for serving in servings if ask.cores else ():
-            cores = serving.cores(index, config.lnc)
+            lnc = ask.lnc or config.lnc or serving.entry.default_logical_neuron_core
+            cores = serving.cores(index, lnc)
             if cores != ask.cores:
-                lnc = config.lnc or serving.entry.default_logical_neuron_core
                 message = (
                     f"container {ask.container} asks for {ask.resource}: {ask.amount} with {names.RESOURCE_NEURONCORE}:"
                     f" {ask.cores}, and the claim has logical NeuronCore {lnc}: {counted(cores, 'core')} on"
@@ -490,7 +490,7 @@ def _untried(
 
 def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: DeviceConfig) -> str:
     """The annotation with which everything is tried, if one type alone does it. Ends with a space."""
-    asks = [_nameless(ask.role, ask.resource, ask.amount, 0)]
+    asks = [_nameless(ask.role, ask.resource, ask.amount, 0, ask.lnc)]
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
@@ -599,7 +599,7 @@ def _refusal(
     elsewhere = _Types([each for each in others if each.name not in known_types and each.devices is not None])
 
     def fix(ask: Ask) -> str:
-        return _choices(_nameless(ask.role, ask.resource, ask.amount, ask.cores), here, elsewhere, config)
+        return _choices(_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc), here, elsewhere, config)
 
     return Refusal(
         tuple(
@@ -631,7 +631,7 @@ def _unknown(entry: InstanceType, ask: Ask, config: DeviceConfig) -> Finding:
 def _choices(ask: Ask, candidates: _Types, others: _Types, config: DeviceConfig) -> str:
     """What to request instead of a count: the nearest ones of the candidates, and the other types that serve it."""
     units = {
-        count * ((entry.cores(None) or 1) if ask.in_cores else 1)
+        count * ((entry.cores(ask.lnc) or 1) if ask.in_cores else 1)
         for entry in candidates.entries
         for count in counts_of(entry)
     }

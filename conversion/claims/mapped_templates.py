@@ -55,7 +55,7 @@ class MappedTemplate:
 
     def is_for(self, asks: Sequence[Ask], config: DeviceConfig, claim: Claim) -> bool:
         """Whether it is for a pod: every container that requests devices requests this amount, of the whole claim."""
-        if any(claim.uses) or self.lnc not in (None, config.lnc):
+        if any(claim.uses) or config.lncs or self.lnc not in (None, config.lnc):
             return False
         if self.ultraserver_mode not in (None, config.ultraserver_mode):
             return False

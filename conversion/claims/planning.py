@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from conversion.claims import work
 from conversion.claims.alternatives import Merged, TooMany, merge, untried
 from conversion.claims.instance_fit import DeviceConfig, Serving
@@ -78,7 +80,9 @@ class Numbered:
                 if others:
                     arrangement = arrangement.renumbered(ids)
                     sets = tuple(ConnectedSet(tuple(map(ids.__getitem__, one.requests)), one.group) for one in sets)
-                layout = Layout(_with(ids, layout.counts), numbered, _with(ids, layout.shares))
+                lncs = layout.lncs
+                lncs = lncs and {ids[identity]: lnc for identity, lnc in lncs.items()}
+                layout = Layout(_with(ids, layout.counts), numbered, _with(ids, layout.shares), lncs)
                 alike = known[id(each.arrangement)] = layout, sets, arrangement
             found.append(Serving(each.entry, *alike, each.sets_lnc, (), ()))
         self.servings = tuple(found)
@@ -102,9 +106,9 @@ class Numbered:
             layout = layouts.get(id(each.layout))
             if layout is None:
                 uses = tuple(() if place is None else each.layout.uses[place] for place in self.places)
-                layout = layouts[id(each.layout)] = dataclasses.replace(each.layout, uses=uses)
+                layout = layouts[id(each.layout)] = structs.replace(each.layout, uses=uses)
             sets, arrangement = each.connected_sets, each.arrangement
-            found.append(Serving(given.entry, layout, sets, arrangement, given.sets_lnc, given.devices, given.pool))
+            found.append(Serving(given.entry, layout, sets, arrangement, given.sets_lnc, given.devices, given.pools))
         return found
 
 
@@ -279,7 +283,7 @@ def _split(serving: Serving, sizes: Mapping[int, int]) -> Serving | None:
         uses = tuple(pair if use == (identity,) else use for use in uses)
         alone = sets.pop((identity,), None)
         sets[pair] = ConnectedSet(pair, None if alone is None else alone.group)
-    divided = dataclasses.replace(layout, counts=counts, uses=uses)
+    divided = structs.replace(layout, counts=counts, uses=uses)
     arrangement = arrange(entry, divided, tuple(sets.values()))
     if arrangement.fixed:
         return None

@@ -6,7 +6,7 @@ Such a pod starts without devices, or stays in ContainerCreating without a messa
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from checks.claims.configs import decode_parameters
@@ -113,15 +113,21 @@ def _check_own_devices(
         for number, claim in enumerate(ours.get(path, ())):
             if number == 0:
                 yield from obstacles.pinned(container, path)
-            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim]))
+            requests = {each.request for each in references if each.owner == path and each.claim == claim}
+            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim], requests))
     if ours:
         yield from obstacles.host_devices(pod)
 
 
-def _logical_cores(claim: KnownClaim) -> set[int]:
-    """The values of `logicalNeuronCore` that a claim sets."""
+def _logical_cores(claim: KnownClaim, requests: Collection[str]) -> set[int]:
+    """The values of `logicalNeuronCore` that a claim sets for these requests. An empty name: for all of them."""
     configs = claim.judgement.spec.configs if claim.judgement is not None else ()
-    decoded = (decode_parameters(each.parameters).config for each in configs if each.driver == names.DRIVER)
+    decoded = (
+        decode_parameters(each.parameters).config
+        for each in configs
+        if each.driver == names.DRIVER
+        and ("" in requests or not each.requests or any(name.partition("/")[0] in requests for name in each.requests))
+    )
     return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
 
 

@@ -247,7 +247,8 @@ def _claim(choice: _Choice) -> _ClaimOfPod | Decision:
     """The claim for what the pod asks, or the decision if it cannot be served, or needs none."""
     ask, found, efa = choice.ask, choice.found, choice.efa
     demand, context, settings, steering = ask.demand, ask.context, ask.settings, ask.steering
-    asks, device_class = demand.asks, context.options.device_class
+    device_class = context.options.device_class
+    asks = lnc_variables.asks_apart(demand) if settings.device_config.lncs else demand.asks
     config = structs.replace(settings.device_config, efa=efa.moved) if efa.moved else settings.device_config
     types_of_nodes, config = lnc_variables.with_node_default(found.types, demand, config)
     make = functools.partial(

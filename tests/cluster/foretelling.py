@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from commands.devices.allocator_inputs import PodClaim, Selects, read_demand, result_of
-from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.node_devices import ClusterDevices
 from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.explanation import Block, NodeVerdict
 from commands.explain.placement import place

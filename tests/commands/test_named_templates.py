@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from commands.prune.reads import read_generated
+from commands.prune import read_generated
 from neuron.api.fields import mapping
 from policies.files.loader import load
 from tests.policies.files.test_claim_templates import template_policy

@@ -315,6 +315,39 @@ class TestOwnDevices:
         idle = {**container("idle"), "env": [{"name": "NEURON_RT_VISIBLE_CORES", "value": "0"}]}
         assert check(pod(using("main", "n"), idle, resourceClaims=declares(n="t")), known(n=FOUR)) == []
 
+    @pytest.mark.parametrize(
+        ("uses", "value", "said"),
+        [
+            (("n", "a"), "1", False),
+            (("n", "b"), "2", False),
+            (("n", "a"), "2", True),
+            (("n", "b"), "1", True),
+            ("n", "1", False),
+            ("n", "2", False),
+            (("n", "c"), "1", False),
+        ],
+        ids=str,
+    )
+    def test_configs_of_requests_that_the_container_uses_count(
+        self, uses: str | tuple[str, str], value: str, said: bool
+    ) -> None:
+        parameters = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig"}
+        made = claim(
+            *[request(name, 4, on(TRN2)) for name in "ac"],
+            first_available("b", x=devices(4, on(TRN2)), y=devices(4, on(TRN2))),
+            constraints=[match(group(4), name) for name in ("a", "b/x", "b/y", "c")],
+            config=[
+                {
+                    "requests": requests,
+                    "opaque": {"driver": "neuron.aws.com", "parameters": {**parameters, "logicalNeuronCore": lnc}},
+                }
+                for requests, lnc in ((["a"], 1), (["b/x", "b/y"], 2))
+            ],
+        )
+        used = {**using("main", uses), "env": [{"name": "NEURON_LOGICAL_NC_CONFIG", "value": value}]}
+        found = check(pod(used, resourceClaims=declares(n="t")), known(n=made))
+        assert any("NEU235" in each for each in found) is said
+
     def with_core(self, value: int) -> dict[str, Any]:
         parameters = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": value}
         config = {"opaque": {"driver": "neuron.aws.com", "parameters": parameters}}

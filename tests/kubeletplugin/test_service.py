@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,6 +49,7 @@ from tests.kubeletplugin.fakes import (
     devices,
     result,
     share,
+    spec_name,
     uid,
 )
 
@@ -128,6 +130,33 @@ async def test_both_versions_prepare_and_unprepare(node: Node, api: FakeApi, clo
         undone = await at.dra(version, "NodeUnprepareResources", 1, 2)
         assert {key: value.error for key, value in undone.claims.items()} == {uid(1): "", uid(2): ""}
     assert node.spec_names() == []
+
+
+async def test_each_request_has_the_logical_neuron_core_of_its_config(
+    node: Node, api: FakeApi, clock: FakeClock
+) -> None:
+    settings = [
+        config("NeuronConfig", requests=("n0",), logicalNeuronCore=1),
+        config("NeuronConfig", requests=("n1/a", "n1/b"), logicalNeuronCore=2),
+    ]
+    results = [result(f"neuron-device-{number}", name) for number, name in enumerate(("n0", "n0", "n1/b", "n2"))]
+    api.add_claim(claim_object(1, *results, config=settings))
+
+    async with world(node, api, clock) as at:
+        answer = (await at.dra("v1", PREPARE, 1)).claims[uid(1)]
+        assert (answer.error, [list(each.request_names) for each in answer.devices]) == (
+            "",
+            [["n0"], ["n0"], ["n1"], ["n2"]],
+        )
+    spec = json.loads((node.cdi_dir / spec_name(1)).read_text())
+    sets = {
+        each["name"]: [text for text in each["containerEdits"].get("env", ()) if text.startswith("NEURON_LOGICAL")]
+        for each in spec["devices"]
+    }
+    assert {name.removeprefix(f"{uid(1)}_"): value for name, value in sets.items() if value} == {
+        "n0": ["NEURON_LOGICAL_NC_CONFIG=1"],
+        "n1": ["NEURON_LOGICAL_NC_CONFIG=2"],
+    }
 
 
 @pytest.mark.parametrize(("version", "share_id"), [("v1", "the-share"), ("v1beta1", None)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.rewrite.yaml_layout import flow
+from commands.objects.text_edits import flow
 from runtime.yaml_nodes import compose, key_text, resolve, resolve_tagged, write_string
 
 PLAIN: dict[str, Any] = {

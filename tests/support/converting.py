@@ -7,9 +7,9 @@ from typing import Any
 
 from commands.objects.documents import Document, Documents, TextBudget
 from commands.objects.file_policies import FilePolicies
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import DEFAULT_NAMESPACE, manifests
-from commands.objects.notices import ManifestSource, Notice
-from commands.rewrite.convert_files import Change, Converter
+from commands.rewrite.convert_files import Change, Converter, Notice
 from commands.rewrite.convert_output import as_diff, as_json, as_yaml
 from conversion.asks.conversion_context import ConversionOptions
 from tests.support.trainium import trainium

@@ -12,8 +12,8 @@ from commands.explain.explaining import Explainer
 from commands.explain.explanation import Explanation
 from commands.explain.reads import Installation, Live, StoredPod, live_manifest
 from commands.objects.file_policies import FilePolicies
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import Manifest, manifests
-from commands.objects.notices import ManifestSource
 from conversion.asks.conversion_context import ConversionOptions
 from neuron import names
 from tests.support import converting

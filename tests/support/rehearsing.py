@@ -12,7 +12,7 @@ from commands.rehearse.gather import Gathering, GatheringSettings
 from commands.rehearse.model import Rehearsal
 from commands.rehearse.reads import from_files, reduced
 from commands.rehearse.rehearsing import RehearsalChoice, rehearse
-from commands.report.file_inputs import read_files
+from commands.report.inputs import read_files
 from commands.report.model import Heading
 from tests.support.emulated import EmulatedCluster
 from tests.support.trainium import trainium

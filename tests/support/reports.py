@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from commands.devices.cluster_devices import ClusterDevices
+from commands.devices.node_devices import ClusterDevices
 from commands.objects.file_policies import FilePolicies
 from commands.objects.manifests import FileStore, manifests_of
 from commands.report.build import ReportBuilder

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from cluster.store import Store
 from commands.objects.file_policies import FilePolicies
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import DEFAULT_NAMESPACE, manifests
-from commands.objects.notices import ManifestSource
 from commands.present import Located
 from commands.validate import FileValidator, FindingTally
 from conversion.asks.conversion_context import ConversionOptions

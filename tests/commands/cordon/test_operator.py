@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from commands.cli.cordon import cordoned, plan, uncordoned
-from commands.cordon.operator import CannotCordonError, Operator
-from commands.cordon.targets import Target, TargetError
+from commands.cordon import CannotCordonError, Operator, Target, TargetError
 from runtime.api_transport import Connection, load_configuration
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from commands.cordon.targets import (
+from commands.cordon import (
     NO_EXECUTE,
     NO_SCHEDULE,
     Target,
     TargetError,
-    check,
+    check_target,
     closed_devices,
+    cordon_rules,
+    cordon_taint,
     cordoned_by,
-    parse,
-    rules,
-    taint,
+    parse_target,
     users,
 )
 from commands.devices.device_map import build
@@ -26,7 +26,7 @@ from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
 
 RULES = Resource("resource.k8s.io", "v1beta2", "devicetaintrules")
-EVICTING = taint(NO_EXECUTE)
+EVICTING = cordon_taint(NO_EXECUTE)
 
 
 @pytest.mark.parametrize(
@@ -39,40 +39,40 @@ EVICTING = taint(NO_EXECUTE)
     ],
 )
 def test_a_target_is_a_node_or_a_device(text: str, target: Target) -> None:
-    assert parse(text) == target
+    assert parse_target(text) == target
 
 
 @pytest.mark.parametrize("text", ["", "/3", "a/", "a/b/c"])
 def test_an_invalid_target_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(TargetError, match=r"is not NODE or NODE/DEVICE\. Example: trn2-0/neuron-device-3\."):
-        parse(text)
+        parse_target(text)
 
 
 def test_an_unpublished_node_or_device_is_reported() -> None:
     cluster = EmulatedCluster()
     cluster.node("trn2-0")
     nodes = build(cluster.snapshot()).nodes
-    check(Target("trn2-0", "neuron-device-15"), nodes)
+    check_target(Target("trn2-0", "neuron-device-15"), nodes)
     said = "Node 'trn2-1' publishes no Neuron devices. Did you mean 'trn2-0'? Nodes that do: trn2-0."
     with pytest.raises(TargetError) as error:
-        check(Target("trn2-1"), nodes)
+        check_target(Target("trn2-1"), nodes)
     assert str(error.value) == said
     with pytest.raises(TargetError, match=r"publishes no device 'neuron-device-16'\. Did you mean 'neuron-device-6'\?"):
-        check(Target("trn2-0", "neuron-device-16"), nodes)
-    check(Target("trn2-1", "neuron-device-3"), nodes, ("neuron-device-3",))
+        check_target(Target("trn2-0", "neuron-device-16"), nodes)
+    check_target(Target("trn2-1", "neuron-device-3"), nodes, ("neuron-device-3",))
 
 
 def test_a_device_of_an_ultraserver_closes_the_whole_node_too() -> None:
-    made = rules(Target("u", "neuron-device-3"), "u", "neuron-node", RULES, NO_SCHEDULE)
+    made = cordon_rules(Target("u", "neuron-device-3"), "u", "neuron-node", RULES, NO_SCHEDULE)
     assert [each["metadata"]["name"] for each in made] == [
         "neuron-cordon-u.neuron-device-3",
         "neuron-cordon-u.neuron-device-3.neuron-node",
     ]
     assert [each["spec"]["deviceSelector"]["device"] for each in made] == ["neuron-device-3", "neuron-node"]
     assert {cordoned_by(each) for each in made} == {"u/neuron-device-3"}
-    [whole] = rules(Target("u", "neuron-node"), "u", "neuron-node", RULES, NO_SCHEDULE)
+    [whole] = cordon_rules(Target("u", "neuron-node"), "u", "neuron-node", RULES, NO_SCHEDULE)
     assert whole["spec"]["deviceSelector"]["device"] == "neuron-node"
-    [node] = rules(Target("u"), "u", "neuron-node", RULES, NO_EXECUTE)
+    [node] = cordon_rules(Target("u"), "u", "neuron-node", RULES, NO_EXECUTE)
     assert node["spec"] == {
         "deviceSelector": {"driver": "neuron.aws.com", "pool": "u"},
         "taint": {"key": "neuron.aws.com/cordoned", "value": "admin", "effect": "NoExecute"},
@@ -83,7 +83,7 @@ def test_a_device_of_an_ultraserver_closes_the_whole_node_too() -> None:
 def test_names_of_rules_are_stable_and_short_enough() -> None:
     long = "a" * 250
     found = [
-        rules(Target(long, f"neuron-device-{n}"), long, "", RULES, NO_SCHEDULE)[0]["metadata"]["name"]
+        cordon_rules(Target(long, f"neuron-device-{n}"), long, "", RULES, NO_SCHEDULE)[0]["metadata"]["name"]
         for n in (1, 2, 1)
     ]
     assert found[0] == found[2] != found[1]
@@ -91,7 +91,7 @@ def test_names_of_rules_are_stable_and_short_enough() -> None:
 
 
 def test_only_rules_with_our_label_and_taint_are_recognised() -> None:
-    [rule] = rules(Target("a"), "a", "", RULES, NO_SCHEDULE)
+    [rule] = cordon_rules(Target("a"), "a", "", RULES, NO_SCHEDULE)
     assert cordoned_by(rule) == "a"
     foreign: dict[str, Any] = {**rule, "metadata": {**rule["metadata"], "labels": {}}}
     other: dict[str, Any] = {**rule, "spec": {"taint": {"key": "example.com/x"}}}
@@ -137,7 +137,7 @@ def test_a_pod_whose_claim_tolerates_the_taint_without_limit_stays(toleration: d
 
 
 def test_a_rule_taints_the_devices_that_it_selects() -> None:
-    [item] = rules(Target("a", "d3"), "a", "", RULES, NO_SCHEDULE)
+    [item] = cordon_rules(Target("a", "d3"), "a", "", RULES, NO_SCHEDULE)
     rule = read_rule(item)
     assert rule is not None
     spec: dict[str, Any] = {

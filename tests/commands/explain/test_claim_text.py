@@ -60,3 +60,19 @@ def test_configs_of_the_driver_are_described() -> None:
     ours = {"opaque": {"driver": names.DRIVER, "parameters": parameters}}
     other = {"opaque": {"driver": "dra.net", "parameters": {"kind": "X"}}}
     assert list(claim_lines(spec(config=[ours, other]))) == ['config: NeuronConfig {"logicalNeuronCore":1}']
+
+
+def test_the_requests_of_a_config_are_named_if_it_is_not_for_all() -> None:
+    def config(lnc: int, *requests: str) -> dict[str, Any]:
+        parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": "NeuronConfig", "logicalNeuronCore": lnc}
+        return {"requests": list(requests), "opaque": {"driver": names.DRIVER, "parameters": parameters}}
+
+    one = {"exactly": CLASS}
+    several = {"firstAvailable": [{"name": name, **CLASS} for name in ("a", "b")]}
+    configs = [config(1, "n0", "n1/a", "n1/b"), config(2, "n2"), config(2, "n0", "n1/a", "n1/b", "n2"), config(1)]
+    assert list(claim_lines(spec(one, several, one, config=configs)))[-4:] == [
+        'config of n0, n1: NeuronConfig {"logicalNeuronCore":1}',
+        'config of n2: NeuronConfig {"logicalNeuronCore":2}',
+        'config: NeuronConfig {"logicalNeuronCore":2}',
+        'config: NeuronConfig {"logicalNeuronCore":1}',
+    ]

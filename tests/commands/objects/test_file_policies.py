@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from commands.objects.file_policies import FilePolicies
+from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import manifests_of
-from commands.objects.notices import ManifestSource
 from kubecel_tests.evaluating import frozen_clock
 from policies.files.loader import load
 from tests.commands.rewrite.test_convert_files import deployment_of, named, text

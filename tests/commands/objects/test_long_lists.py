@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from commands.objects import documents, long_lists
 from commands.objects.documents import Documents, TextBudget, _JsonPlaces, _locate
 from commands.objects.long_lists import ListPart
-from commands.objects.manifest_files import GivenManifests, Inputs, read_sources
-from commands.objects.notices import ManifestSource
+from commands.objects.manifest_files import GivenManifests, Inputs, ManifestSource, read_sources
 from commands.rewrite.convert_output import as_json, as_yaml
 from runtime.yaml_nodes import compose
 from tests.support.converting import convert_sources

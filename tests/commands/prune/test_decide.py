@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from commands.prune import reads
+from commands import prune
 from conversion.claims.templates import Template, is_unchanged
 from tests.support.generated import MARK, NOW, stored, template
 
@@ -13,8 +13,8 @@ DAY = dt.timedelta(days=1)
 MINUTE = dt.timedelta(minutes=1)
 
 
-def read(**metadata: Any) -> reads.Generated:
-    found = reads.read_generated(stored(**metadata))
+def read(**metadata: Any) -> prune.Generated:
+    found = prune.read_generated(stored(**metadata))
     assert found is not None
     return found
 
@@ -48,7 +48,7 @@ def test_a_template_that_the_webhook_created_is_recognised() -> None:
     ],
 )
 def test_other_templates_are_not_recognised(metadata: dict[str, Any]) -> None:
-    assert reads.read_generated(stored(**metadata)) is None
+    assert prune.read_generated(stored(**metadata)) is None
 
 
 @pytest.mark.parametrize("summary", ["4", "8-8-lnc1", "us4", "1or2-16", "x" * 60, "a" * 39 + "-" + "b" * 9])
@@ -71,17 +71,17 @@ def test_every_generated_name_is_recognised(summary: str) -> None:
 def test_old_and_unused_ones_are_candidates(age: dt.timedelta, referred: bool, found: bool) -> None:
     each = read(age=age)
     pods = {each.key} if referred else {("other", each.name), ("team", "x")}
-    assert reads.candidates([each], pods, NOW, DAY) == ((each,) if found else ())
+    assert prune.candidates([each], pods, NOW, DAY) == ((each,) if found else ())
 
 
 def test_candidates_are_in_order() -> None:
     several = [read(count=count, namespace=where) for where in ("b", "a") for count in (8, 4)]
-    found = reads.candidates(several, (), NOW, DAY)
+    found = prune.candidates(several, (), NOW, DAY)
     assert [each.key for each in found] == sorted(each.key for each in several)
 
 
 def test_marks_are_timestamps_and_unique() -> None:
-    marks = [reads.mark(NOW + dt.timedelta(microseconds=n), MINUTE) for n in range(2)]
+    marks = [prune.mark(NOW + dt.timedelta(microseconds=n), MINUTE) for n in range(2)]
     assert marks == ["2026-03-01T12:01:00.000000Z", "2026-03-01T12:01:00.000001Z"]
 
 
@@ -99,12 +99,12 @@ def test_marks_are_timestamps_and_unique() -> None:
     ],
 )
 def test_marks_of_earlier_runs_count_after_their_time_and_a_clock_margin(mark: str, due: bool) -> None:
-    assert reads.left_over(read(mark=mark), NOW) is due
+    assert prune.left_over(read(mark=mark), NOW) is due
 
 
 def test_a_restored_template_equals_the_original_without_the_mark() -> None:
     item = stored(mark="soon", labels={"app.kubernetes.io/managed-by": "neuron-dra", "team": "a"})
-    found = reads.read_generated(item)
+    found = prune.read_generated(item)
     assert found is not None
     again = found.manifest()
     assert again["spec"] == item["spec"]
@@ -118,5 +118,5 @@ CARRIED = {"name": "team-a-four", "annotations": {"neuron.aws.com/template-diges
 def test_an_unchanged_template_of_a_policy_is_recognised() -> None:
     found = read(**CARRIED)
     assert found.manifest()["metadata"]["annotations"] == CARRIED["annotations"]
-    assert reads.read_generated(stored(8, **CARRIED)) is None
-    assert reads.read_generated(stored(**CARRIED, manager="kubectl")) is None
+    assert prune.read_generated(stored(8, **CARRIED)) is None
+    assert prune.read_generated(stored(**CARRIED, manager="kubectl")) is None

@@ -24,8 +24,7 @@ from cluster.kinds.claim_templates import project_template
 from cluster.reflector import Projection, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.reader import ClusterReader
-from commands.prune.pruner import PruneAction, Pruner, PruneReport
-from commands.prune.reads import Reader
+from commands.prune import PruneAction, Pruner, PruneReport, Reader
 from conversion.ports import TemplateUnavailableError
 from runtime.api_server import ApiServer, Collection, StatusError
 from tests.support.fake_api import _merged

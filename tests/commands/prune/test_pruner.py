@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from commands.cluster.reader import ClusterReader
-from commands.prune.pruner import CannotPruneError, PruneAction, Pruner, PruneReport
-from commands.prune.reads import Reader
+from commands.prune import CannotPruneError, PruneAction, Pruner, PruneReport, Reader
 from runtime import api_transport
 from tests.support.fake_api import FakeApi, Handler, answer, hang_up, raw
 from tests.support.generated import (

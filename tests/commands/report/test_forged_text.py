@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from commands.report import cluster_inputs
+from commands.report import inputs
 from commands.report.model import LOG, Report
 from commands.report.render import as_html, as_markdown, as_text
 from commands.report.tables import as_json
@@ -30,7 +30,7 @@ RENDER = {
 def forged() -> Report:
     log = json.dumps({"event": "decision", "decision": "shadowed", "namespace": "x", "name": EVIL, "findings": [EVIL]})
     stranger = {"apiVersion": "x/v1", "kind": EVIL, "metadata": {"name": EVIL, "uid": "u", "namespace": "team-a"}}
-    seen = (*cluster_inputs.of_events([EVENT]), *cluster_inputs.of_log([log.encode()]))
+    seen = (*inputs.of_events([EVENT]), *inputs.of_log([log.encode()]))
     return report(deployment(), owned(running("train-1"), stranger), shadowed=seen)
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 from typing import Any
 
 from commands.objects.manifest_files import GivenManifests
-from commands.report.file_inputs import read_files
+from commands.report.inputs import read_files
 from commands.report.inventory import Found, Inventory
 from tests.support.reports import deployment, found, owned, pod_spec, report, running
 

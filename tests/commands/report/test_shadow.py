@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.report import cluster_inputs
+from commands.report import inputs
 from commands.report.model import Shadowed
 from tests.support.reports import deployment, report
 
@@ -31,7 +31,7 @@ def line(**fields: Any) -> bytes:
 
 def test_equal_lines_are_one_entry() -> None:
     denied = line(reason="would-be-denied", findings=["NEU208", "NEU105", "NEU105"])
-    assert cluster_inputs.of_log([line(), line(), denied]) == (
+    assert inputs.of_log([line(), line(), denied]) == (
         Shadowed("team-a", "train-5d8f7-", "would-be-converted", (), 2),
         Shadowed("team-a", "train-5d8f7-", "would-be-denied", ("NEU105",), 1),
     )
@@ -39,12 +39,12 @@ def test_equal_lines_are_one_entry() -> None:
 
 def test_other_lines_are_ignored() -> None:
     others = [line(decision="converted"), line(dry_run=True), line(event="started"), b"not json", b'"shadowed"', b""]
-    assert cluster_inputs.of_log(others) == ()
+    assert inputs.of_log(others) == ()
 
 
 @given(st.lists(st.binary(max_size=60)))
 def test_any_log_content_is_read_without_an_error(lines: list[bytes]) -> None:
-    cluster_inputs.of_log([*lines, *(b'"shadowed"' + each for each in lines)])
+    inputs.of_log([*lines, *(b'"shadowed"' + each for each in lines)])
 
 
 def test_events_have_the_message() -> None:
@@ -54,7 +54,7 @@ def test_events_have_the_message() -> None:
         "note": (note := "NEU105: seven; NEU110: none; NEU999: Fix: run it; xNEU101: no"),
         "series": {"count": 4},
     }
-    assert cluster_inputs.of_events([event, {}]) == (
+    assert inputs.of_events([event, {}]) == (
         Shadowed("team-a", "ReplicaSet train-5d8f7", "denied", ("NEU105", "NEU110"), 4, "Event neuron-dra.1", note),
         Shadowed("", "'' ''", "denied", (), 1, "Event ''", ""),
     )

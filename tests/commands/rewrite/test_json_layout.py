@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.rewrite.yaml_layout import JsonLayout
+from commands.objects.text_edits import JsonLayout
 from runtime.yaml_nodes import escape_unprintable
 
 VALUES = st.recursive(

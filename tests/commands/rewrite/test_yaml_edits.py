@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.objects.text_edits import apply
+from commands.objects.text_edits import TextLayout, apply
 from commands.rewrite.yaml_edits import EditError, edit
-from commands.rewrite.yaml_layout import TextLayout
 from runtime.yaml_nodes import compose
 from tests.support.yaml_styles import DOCUMENTS, changed, written
 

@@ -780,7 +780,7 @@ def test_a_plan_is_looked_up_by_requests_in_order_and_each_use_once() -> None:
     assert known.layout == Layout({0: 1, 1: 1, EXTRA: 1}, ((0, 1, EXTRA), (0,), (1,)))
     assert numbered.places == (0, None, 1, 2)
     (back,) = numbered.of_pod(numbered.servings, [given])
-    assert (back.entry, back.sets_lnc, back.devices, back.pool) == (entry, False, given.devices, ())
+    assert (back.entry, back.sets_lnc, back.devices, back.pools) == (entry, False, given.devices, ())
     assert back.layout.uses == ((0, 1, EXTRA), (), (0,), (1,))
 
 

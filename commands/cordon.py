@@ -1,4 +1,4 @@
-"""Reads and writes a cluster for `cordon`, `drain` and `uncordon`.
+"""Cordons, drains and uncordons a node's devices, or one of them.
 
 Where the API server serves DeviceTaintRules, they taint the devices, and a drain gives them the effect NoExecute:
 Kubernetes deletes the pods. Elsewhere the Node's annotation tells the driver; a drain waits until the driver keeps new
@@ -7,20 +7,23 @@ claims off the devices, and evicts the pods itself.
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from cluster.resources import NODES, POD_EVICTIONS, PODS
 from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen, items
-from commands.cordon import targets
-from commands.cordon.targets import NO_EXECUTE, NO_SCHEDULE, PodUse, Target, users
 from commands.devices.device_map import build
-from commands.devices.devices import NodeMap
+from commands.devices.devices import Device, NodeMap
 from commands.devices.snapshot import read_snapshot, taint_rules
 from neuron import known_faults, names
 from neuron.api.nodes import Node, read_node
-from neuron.api.stored_claims import StoredClaim
-from neuron.api.taints import Cordon, cordon_annotation, read_cordon
+from neuron.api.slices import TAINT_RULE
+from neuron.api.stored_claims import Result, StoredClaim
+from neuron.api.taints import Cordon, Taint, TolerationSpec, cordon_annotation, read_cordon
+from neuron.findings import did_you_mean, few, quoted
 from runtime.api_server import (
     COMPACT,
     CONFLICT,
@@ -34,6 +37,212 @@ from runtime.api_server import (
     TimedApiServer,
     explain,
 )
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+VALUE: Final = "admin"
+"""Value of the taint; the driver sets the same value."""
+
+_MAX_NAME: Final = 253
+_NUMBER: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+
+
+class TargetError(Exception):
+    """The node or the device does not exist; the message has the names that do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What is cordoned.
+
+    Attributes:
+        device: name of one device of it; empty: all.
+    """
+
+    node: str
+    device: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.device}" if self.device else self.node
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.device} of {self.node}" if self.device else f"all devices of {self.node}"
+
+
+def parse_target(text: str) -> Target:
+    """Read `NODE` or `NODE/DEVICE`; a device is a name, or the number in it.
+
+    Raises:
+        TargetError: it is neither.
+    """
+    node, slash, device = text.partition("/")
+    if not node or (slash and not device) or "/" in device:
+        raise TargetError(f"{quoted(text)} is not NODE or NODE/DEVICE. Example: trn2-0/neuron-device-3.")
+    return Target(node, f"neuron-device-{int(device)}" if _NUMBER.fullmatch(device) else device)
+
+
+def check_target(target: Target, nodes: Iterable[NodeMap], known: Collection[str] = ()) -> None:
+    """Check that the node publishes the device.
+
+    Args:
+        known: devices that the node has, although it does not publish them now.
+
+    Raises:
+        TargetError: it does not.
+    """
+    by_name = {node.name: node for node in nodes}
+    node = by_name.get(target.node)
+    if node is None and not known:
+        shown = f" Nodes that do: {few(sorted(by_name), 5)}." if by_name else ""
+        raise TargetError(
+            f"Node {quoted(target.node)} publishes no Neuron devices.{did_you_mean(target.node, by_name)}{shown}"
+        )
+    devices = {*device_names(node), *known}
+    if target.device and target.device not in devices:
+        raise TargetError(
+            f"Node {target.node} publishes no device {quoted(target.device)}.{did_you_mean(target.device, devices)} "
+            f"`neuron-dra map` shows its devices."
+        )
+
+
+def device_names(node: NodeMap | None) -> tuple[str, ...]:
+    """Names of the devices that a node publishes, with that of the whole node."""
+    return tuple(each.name for each in _published(node))
+
+
+def _published(node: NodeMap | None) -> Iterator[Device]:
+    if node is not None:
+        yield from (device for device in node.devices if device.offered)
+        if node.whole is not None:
+            yield node.whole
+
+
+def closed_devices(target: Target, whole: str) -> tuple[str, ...]:
+    """Devices of the pool that are closed with the target; empty: all.
+
+    Args:
+        whole: name of the device that stands for the whole node; empty if there is none. It is closed with each device.
+    """
+    if not target.device:
+        return ()
+    return (target.device, *([whole] if whole and whole != target.device else []))
+
+
+def cordon_taint(effect: str) -> Taint:
+    """The taint of a rule."""
+    return Taint(names.TAINT_CORDONED, VALUE, effect)
+
+
+def cordon_rules(target: Target, pool: str, whole: str, resource: Resource, effect: str) -> list[dict[str, Any]]:
+    """The DeviceTaintRules that cordon the target.
+
+    Args:
+        whole: name of the device that stands for the whole node; empty if there is none.
+        resource: of the rules, in the version that is served.
+    """
+    return [_rule(target, pool, device, resource, effect) for device in closed_devices(target, whole) or ("",)]
+
+
+def _rule(target: Target, pool: str, device: str, resource: Resource, effect: str) -> dict[str, Any]:
+    selector = {"driver": names.DRIVER, "pool": pool} | ({"device": device} if device else {})
+    taken = cordon_taint(effect)
+    return {
+        "apiVersion": f"{resource.group}/{resource.version}",
+        "kind": TAINT_RULE,
+        "metadata": {
+            "name": _rule_name(target, device),
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGER},
+            "annotations": {names.ANNOTATION_CORDONED: str(target)},
+        },
+        "spec": {
+            "deviceSelector": selector,
+            "taint": {"key": taken.key, "value": taken.value, "effect": taken.effect},
+        },
+    }
+
+
+def _rule_name(target: Target, device: str) -> str:
+    """Stable, so that two commands do not write two rules; a device's whole node has a rule for each device."""
+    parts = [target.node, *([target.device] if target.device else []), *([device] if device != target.device else [])]
+    name = f"neuron-cordon-{'.'.join(parts)}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
+    return f"{name[: _MAX_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+
+
+def cordoned_by(rule: Object) -> str:
+    """What a rule cordons, as `str(Target)`; empty for a rule that this program did not write."""
+    metadata = rule["metadata"]
+    ours = (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER
+    key = ((rule.get("spec") or {}).get("taint") or {}).get("key")
+    if not ours or key != names.TAINT_CORDONED:
+        return ""
+    return str((metadata.get("annotations") or {}).get(names.ANNOTATION_CORDONED) or "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodUse:
+    """A pod that uses the devices.
+
+    Attributes:
+        claims: names of its claims that hold the devices, sorted.
+        devices: names of the devices, sorted.
+        stays: whether all these claims tolerate the taint.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    claims: tuple[str, ...]
+    devices: tuple[str, ...]
+    stays: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def users(claims: Iterable[StoredClaim], pool: str, devices: Collection[str], taint: Taint) -> tuple[PodUse, ...]:
+    """Pods that use devices of a pool, by namespace and name.
+
+    Args:
+        claims: of the cluster.
+        devices: their names; empty: all of the pool.
+        taint: the taint of the cordon; a claim can tolerate it.
+    """
+    found: defaultdict[tuple[str, str, str], list[tuple[str, str, bool]]] = defaultdict(list)
+    for claim in claims:
+        for result in claim.ours:
+            if result.pool != pool or (devices and result.device not in devices):
+                continue
+            for user in claim.pods:
+                pod = (claim.metadata.namespace, user.name, user.uid)
+                found[pod].append((claim.metadata.name, result.device, _tolerates(result, taint)))
+    return tuple(
+        PodUse(
+            *pod,
+            claims=tuple(sorted({claim for claim, _, _ in holds})),
+            devices=tuple(sorted({device for _, device, _ in holds})),
+            stays=all(stays for _, _, stays in holds),
+        )
+        for pod, holds in sorted(found.items())
+    )
+
+
+def _tolerates(result: Result, taint: Taint) -> bool:
+    """Whether the claim tolerates the taint without a time limit, so that its pod is not evicted."""
+    return any(
+        each.get("effect") == NO_EXECUTE
+        and each.get("tolerationSeconds") is None
+        and TolerationSpec.read(each).tolerates(taint)
+        for each in result.tolerations or ()
+    )
+
+
+# --- the operator -----------------------------------------------------------------------------------------------------
+
 
 ACTS: Final = 30.0
 """Seconds in which a driver publishes what the annotation says: it follows its Node."""
@@ -87,7 +296,7 @@ class Scene:
     @property
     def own_rules(self) -> tuple[Object, ...]:
         """The rules by which this program cordoned the target."""
-        return tuple(rule for rule in self.rules if targets.cordoned_by(rule) == str(self.target))
+        return tuple(rule for rule in self.rules if cordoned_by(rule) == str(self.target))
 
     @property
     def evicted(self) -> tuple[PodUse, ...]:
@@ -97,18 +306,13 @@ class Scene:
     @property
     def open_devices(self) -> tuple[str, ...]:
         """Devices of the target that new claims can still get, as far as its own cordon matters."""
-        closed = targets.closed_devices(self.target, self.whole)
-        published = {} if self.node is None else {each.name: each for each in _published(self.node)}
+        closed = closed_devices(self.target, self.whole)
         return tuple(
-            name
-            for name, device in published.items()
-            if (not closed or name in closed)
+            device.name
+            for device in _published(self.node)
+            if (not closed or device.name in closed)
             and not any(taint.key == names.TAINT_CORDONED and taint.prevents for taint in device.taints)
         )
-
-
-def _published(node: NodeMap) -> Iterable[Any]:
-    return (*(each for each in node.devices if each.offered), *([node.whole] if node.whole is not None else []))
 
 
 class Operator:
@@ -146,11 +350,11 @@ class Operator:
         cordon = read_cordon((await self._node(target.node)).annotations.get(names.ANNOTATION_CORDONED))
         found = build(dataclasses.replace(snapshot, pods=()))
         if must_exist:
-            targets.check(target, found.nodes, cordon.devices)
+            check_target(target, found.nodes, cordon.devices)
         node = found.node(target.node)
         pool = next((each.pool for each in slices if each.node == target.node), target.node)
         whole = _whole(node, claims, pool)
-        used = users(claims, pool, targets.closed_devices(target, whole), targets.taint(NO_EXECUTE))
+        used = users(claims, pool, closed_devices(target, whole), cordon_taint(NO_EXECUTE))
         why_not = "" if isinstance(version, Unseen) else _fault(version)
         return Scene(target, node, pool, whole, served, why_not, rules, cordon, used)
 
@@ -175,7 +379,7 @@ class Operator:
         """
         served = scene.by_rules
         if served is not None:
-            rules = targets.rules(scene.target, scene.pool, scene.whole, served, effect)
+            rules = cordon_rules(scene.target, scene.pool, scene.whole, served, effect)
             for rule in rules:
                 await self._write(served, rule)
             if await self._acted_on(served, rules[0]["metadata"]["name"]):
@@ -220,7 +424,9 @@ class Operator:
             for each in list(left.values()):
                 if scene.by_rules is None and each.uid not in evicted and await self._evict(each):
                     evicted.add(each.uid)
-                if await self._gone(each):
+                body = await self._get(PODS, each.namespace, each.name)
+                # Another pod may have its name.
+                if body is None or (each.uid and (body.get("metadata") or {}).get("uid") != each.uid):
                     self._say(f"{each} is gone.")
                     del left[each.uid]
             if not left or waited >= within:
@@ -246,7 +452,7 @@ class Operator:
     async def _node(self, name: str) -> Node:
         found = await self._get(NODES, "", name)
         if found is None:
-            raise targets.TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.")
+            raise TargetError(f"Node {name!r} does not exist. `neuron-dra map` shows nodes.")
         return read_node(found)
 
     async def _send(
@@ -352,10 +558,6 @@ class Operator:
         except ApiServerError as error:
             raise CannotCordonError(f"cannot evict pod {pod}: {error}") from error
         return True
-
-    async def _gone(self, pod: PodUse) -> bool:
-        body = await self._get(PODS, pod.namespace, pod.name)
-        return body is None or (bool(pod.uid) and (body.get("metadata") or {}).get("uid") != pod.uid)
 
 
 def _needed(seen: Seen[T]) -> tuple[T, ...]:
