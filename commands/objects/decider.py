@@ -15,6 +15,7 @@ from conversion.asks.conversion_context import ConversionContext, ConversionOpti
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import Template
+from conversion.claims.work import remember_lists
 from conversion.decide import (
     Answer,
     DecisionInputs,
@@ -116,6 +117,7 @@ class Decider:
             past_shadow: as for `DecisionInputs`.
             counted_classes: as for `DecisionInputs`.
         """
+        remember_lists()
         self._options = options
         self._store = store
         self._policies = policies

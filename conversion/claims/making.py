@@ -24,7 +24,15 @@ from conversion.claims.instance_fit import (
     too_many_requests,
 )
 from conversion.claims.layout import EXTRA, mask, share_of
-from conversion.claims.planning import MOST_PLANS, Numbered, Plan, plan, plan_in_one_place, remembered_plan
+from conversion.claims.planning import (
+    MOST_PLANS,
+    PLANS_OF_LISTS,
+    Numbered,
+    Plan,
+    plan,
+    plan_in_one_place,
+    remembered_plan,
+)
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
@@ -66,6 +74,15 @@ class Claim(Struct, frozen=True):
     warnings: tuple[Finding, ...] = ()
     sets_lnc: bool = False
 
+    def of(self, asks: Sequence[Ask]) -> "Claim":
+        """The claim of those that ask for devices, among asks of which others ask for nothing."""
+        uses, exact = iter(self.uses), iter(self.exact)
+        return structs.replace(
+            self,
+            uses=tuple([next(uses) if ask.amount else None for ask in asks]),
+            exact=tuple([bool(ask.amount) and next(exact) for ask in asks]),
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
@@ -103,17 +120,20 @@ def make_claim(
         conversion.claims.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
-    few = len([ask for ask in asks if ask.amount]) <= _MOST_REMEMBERED
+    asking = tuple([ask for ask in asks if ask.amount]) or tuple(asks)
+    few = len(asking) <= _MOST_REMEMBERED
     make = _remembered if few else _make
-    # Only findings name containers, so pods that differ by such names share a claim.
+    # Only findings name containers, so pods that differ by such names, or by containers that ask for nothing, share a
+    # claim.
     same = (
-        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc) for ask in asks])
+        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc) for ask in asking])
         if few and not config.efa
-        else tuple(asks)
+        else asking
     )
     made = make(same, types, config, device_class, pin_types, unconnected)
     if isinstance(made, _Made):
-        return made.warned(asks, config) if made.warns else made.claim
+        claim = made.warned(asking, config) if made.warns else made.claim
+        return claim if len(asking) == len(asks) else claim.of(asks)
     return made if isinstance(made, Refusal) else _refusal(made, asks, candidates, config, others, unconnected)
 
 
@@ -266,14 +286,16 @@ class _Requests(Struct, frozen=True):
     untried: tuple[_Untried, ...]
 
 
-@functools.lru_cache(maxsize=MOST_PLANS)
-def _requests(planned: Plan, config: DeviceConfig, device_class: str, by_type: bool) -> _Requests:
+def _made_of(planned: Plan, config: DeviceConfig, device_class: str, by_type: bool) -> _Requests:
     body = Body(planned.merged, planned.division, config, device_class, by_type=by_type)
     return _Requests(
         Template.make(body.summary(), body.spec()),
         tuple(map(body.use, planned.merged.servings[0].layout.uses)),
         tuple(_left_untried(planned.merged)),
     )
+
+
+_requests: Final = work.Remembered(_made_of, MOST_PLANS, PLANS_OF_LISTS)
 
 
 @functools.lru_cache(maxsize=64)
@@ -302,7 +324,7 @@ def _answers(
 
 
 # Controllers create the same pod many times.
-_remembered = functools.lru_cache(maxsize=128)(_make)
+_remembered: Final = work.Remembered(_make, 128, for_lists=2048)
 
 
 def _same_requests(
