@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _MOST_REMEMBERED: Final = 1024
 """Answers about pods, of about 10 KiB each."""
 _POD: Final = ("", "Pod")
+remember_lists()
 _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
 
 
@@ -117,7 +118,6 @@ class Decider:
             past_shadow: as for `DecisionInputs`.
             counted_classes: as for `DecisionInputs`.
         """
-        remember_lists()
         self._options = options
         self._store = store
         self._policies = policies

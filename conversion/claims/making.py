@@ -23,7 +23,7 @@ from conversion.claims.instance_fit import (
     tied,
     too_many_requests,
 )
-from conversion.claims.layout import EXTRA, mask, share_of
+from conversion.claims.layout import EXTRA, masks, share_of
 from conversion.claims.planning import (
     MOST_PLANS,
     PLANS_OF_LISTS,
@@ -31,7 +31,7 @@ from conversion.claims.planning import (
     Plan,
     plan,
     plan_in_one_place,
-    remembered_plan,
+    remembered_plans,
 )
 from conversion.claims.templates import Template
 from neuron import names
@@ -122,7 +122,7 @@ def make_claim(
     types = _Types(candidates)
     asking = tuple([ask for ask in asks if ask.amount]) or tuple(asks)
     few = len(asking) <= _MOST_REMEMBERED
-    make = _remembered if few else _make
+    make = _remembered.of if few else _make
     # Only findings name containers, so pods that differ by such names, or by containers that ask for nothing, share a
     # claim.
     same = (
@@ -234,7 +234,7 @@ def _make(
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
     numbered = Numbered(servings)
-    planned = remembered_plan(numbered, config)
+    planned = remembered_plans.of(numbered, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         found = _whole_devices(servings, asks, config, unconnected=unconnected)
@@ -260,7 +260,7 @@ def _make(
     served = {serving.entry.name for serving in servings}
     left_out += tuple(serving.entry.name for serving in given if serving.entry.name not in served)
     by_type = pin_types or _needs_types(merged, asks)
-    made_of = _requests(planned, config, device_class, by_type)
+    made_of = _requests.of(planned, config, device_class, by_type)
     claim = Claim(
         template=made_of.template,
         uses=tuple(None if place is None else made_of.uses[place] for place in numbered.places),
@@ -295,7 +295,7 @@ def _made_of(planned: Plan, config: DeviceConfig, device_class: str, by_type: bo
     )
 
 
-_requests: Final = work.Remembered(_made_of, MOST_PLANS, PLANS_OF_LISTS)
+_requests: Final = work.Results(_made_of, MOST_PLANS, PLANS_OF_LISTS)
 
 
 @functools.lru_cache(maxsize=64)
@@ -324,7 +324,7 @@ def _answers(
 
 
 # Controllers create the same pod many times.
-_remembered: Final = work.Remembered(_make, 128, for_lists=2048)
+_remembered: Final = work.Results(_make, 128, for_lists=2048)
 
 
 def _same_requests(
@@ -516,7 +516,7 @@ def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: D
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
-    planned = remembered_plan(Numbered([serving]), config)
+    planned = remembered_plans.of(Numbered([serving]), config)
     if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
         return ""
     return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
@@ -529,11 +529,13 @@ def _left_untried(merged: Merged) -> Iterator[_Untried]:
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
             run = (identity, share_of(identity)) if serving.layout.has_rest(identity) else (identity,)
             count = serving.layout.size(run)
-            sets = _sets_of(serving, identity, count) if identity >= EXTRA else {}
             options = merged.options(serving, identity)
-            if index is None or not sets or not all(option.ids or option.places for option in options):
+            if index is None or identity < EXTRA or not all(option.ids or option.places for option in options):
                 continue
-            tried = {mask(option.ids) for option in options}
+            sets = _sets_of(serving, identity, count)
+            if not sets:
+                continue
+            tried = set(masks([option.ids for option in options]))
             tried |= {place | other if len(run) > 1 else place for option in options for place, other in option.places}
             untried = [start for start, devices in sets.items() if not any([_has(each, devices) for each in tried])]
             if untried:
@@ -559,14 +561,18 @@ def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, int]:
     group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
     devices = serving.entry.devices or 0
     if group == devices and count < devices:
-        return {start: mask(range(start, start + count)) for start in range(devices - count + 1)}
-    starts = range(0, devices, group) if group else ()
-    return {start: mask(range(start, start + (group or 0))) for start in starts}
+        starts, size = range(devices - count + 1), count
+    else:
+        if not group or not devices:
+            return {}
+        starts, size = range(0, devices, group), group
+    return dict(zip(starts, masks([range(start, start + size) for start in starts]), strict=True))
 
 
 @functools.lru_cache(maxsize=64)
 def _runs_of(line: Line, count: int) -> Mapping[int, int]:
-    return {start: mask(line.window(count, start)) for start in line.starts(count)}
+    starts = line.starts(count)
+    return dict(zip(starts, masks([line.window(count, start) for start in starts]), strict=True))
 
 
 def listed(types: Sequence[str]) -> str:

@@ -122,7 +122,7 @@ def _plan(numbered: Numbered, config: DeviceConfig) -> Plan | TooMany:
     return plan_split(numbered.servings, config) or plan(numbered.servings, config)
 
 
-remembered_plan: Final = work.Remembered(_plan, MOST_PLANS, PLANS_OF_LISTS)
+remembered_plans: Final = work.Results(_plan, MOST_PLANS, PLANS_OF_LISTS)
 
 
 def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:

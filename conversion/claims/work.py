@@ -66,8 +66,12 @@ class WorkAllowance:
             self._pause()
 
 
-class Remembered(Generic[_Arguments, _Result]):
-    """A function that remembers its last results, as `functools.lru_cache` does, and more of them for lists."""
+class Results(Generic[_Arguments, _Result]):
+    """The last results of a function, as `functools.lru_cache` keeps them, and more of them for lists.
+
+    Attributes:
+        of: the function, or what it has returned for the same arguments.
+    """
 
     def __init__(self, function: Callable[_Arguments, _Result], most: int, for_lists: int) -> None:
         """Remember so many results."""
@@ -83,13 +87,9 @@ class Remembered(Generic[_Arguments, _Result]):
 
     def _keep(self, most: int) -> None:
         cached = functools.lru_cache(maxsize=most)(self._function)
-        self._cached: Callable[_Arguments, _Result] = cached
+        self.of: Callable[_Arguments, _Result] = cached
         self.cache_clear = cached.cache_clear
         self.cache_info = cached.cache_info
-
-    def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        """The result of the function."""
-        return self._cached(*args, **kwargs)
 
 
 _keeping: Final[list[Callable[[], None]]] = []

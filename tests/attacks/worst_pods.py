@@ -124,7 +124,7 @@ class Work:
         return counted_calls(lambda: asyncio.run(found.review(review)))
 
     def _mutator(self, shape: Shape) -> Mutator:
-        own = making._remembered, making._choices, making._requests, planning.remembered_plan
+        own = making._remembered, making._choices, making._requests, planning.remembered_plans
         for cache in (*own, candidates._remembered, layout.fits):
             cache.cache_clear()
         found = self._mutators.get(shape.cluster)

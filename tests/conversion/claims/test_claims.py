@@ -726,7 +726,7 @@ def test_pods_whose_containers_stand_elsewhere_share_their_requests() -> None:
 
 
 def forget() -> None:
-    for cache in (making._remembered, making._requests, making._choices, planning.remembered_plan):
+    for cache in (making._remembered, making._requests, making._choices, planning.remembered_plans):
         cache.cache_clear()
 
 
@@ -763,7 +763,7 @@ def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
     demands = [each for each in (demand() for _ in range(400)) if any(ask.amount for ask in each[0])]
     forget()
     remembered = [made(*each) for each in demands]
-    assert planning.remembered_plan.cache_info().hits > 50
+    assert planning.remembered_plans.cache_info().hits > 50
     for each, known in zip(demands, remembered, strict=True):
         forget()
         assert made(*each) == known
