@@ -1,4 +1,4 @@
-"""CA and serving certificates: issue, store in files, check, and plan their rotation.
+"""CA and serving certificates: issue, check, and plan their rotation. Pure: content and time in, new content out.
 
 Nothing here knows Neuron, Kubernetes or HTTP. Imported by `webhook`.
 """

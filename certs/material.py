@@ -91,12 +91,7 @@ def make_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta
 
 
 def issue_serving(
-    authority: Authority,
-    common_name: str,
-    hosts: Iterable[str],
-    *,
-    now: dt.datetime,
-    lifetime: dt.timedelta,
+    authority: Authority, common_name: str, hosts: Iterable[str], *, now: dt.datetime, lifetime: dt.timedelta
 ) -> KeyPair:
     """A serving certificate for `hosts`, with a new key.
 

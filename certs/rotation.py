@@ -242,7 +242,9 @@ def _leaving(case: _Case) -> RotationStep | None:
             None, "an old CA stays in the bundle until every replica has served a newer certificate long enough"
         )
     kept = dataclasses.replace(held, bundle=tuple(ca for ca in held.bundle if ca not in gone))
-    return RotationStep(kept.encode(), f"old CA left the bundle: {', '.join(_name(ca) for ca in gone)}")
+    return RotationStep(
+        kept.encode(), f"old CA left the bundle: {', '.join(ca.subject.rfc4514_string() for ca in gone)}"
+    )
 
 
 def _ending_ca(case: _Case) -> RotationStep | None:
@@ -315,7 +317,3 @@ def _issue_leaf(authority: material.Authority, now: dt.datetime, rules: Rules) -
 
 def _ends_soon(ca: x509.Certificate, case: _Case) -> bool:
     return ca.not_valid_after_utc - case.now <= case.rules.ca_lifetime / _CA_RENEWAL
-
-
-def _name(ca: x509.Certificate) -> str:
-    return ca.subject.rfc4514_string()

@@ -273,11 +273,8 @@ def _selector(selector: object) -> Iterator[Finding]:
         message = f"the driver {quoted(driver)} publishes no devices. Did you mean '{names.DRIVER}'?"
         yield Finding("NEU546", f"{_SPEC}.driver", message, f"Write driver: {names.DRIVER}.", driver)
     device = selector.get("device")
-    if driver == names.DRIVER and isinstance(device, str) and not _is_device(device):
+    published = isinstance(device, str) and (device == names.NODE_DEVICE or _DEVICE.fullmatch(device) is not None)
+    if driver == names.DRIVER and isinstance(device, str) and not published:
         message = f"the device {quoted(device)} is no name that the Neuron driver publishes."
         fix = f"Its devices are neuron-device-0, neuron-device-1 and so on, and {names.NODE_DEVICE}."
         yield warning("NEU545", f"{_SPEC}.device", message, fix, device)
-
-
-def _is_device(name: str) -> bool:
-    return name == names.NODE_DEVICE or _DEVICE.fullmatch(name) is not None

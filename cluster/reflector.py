@@ -202,7 +202,8 @@ class Reflector(Generic[T]):
                 if self._watching.healthy:
                     continue
             except ApiServerError as error:
-                if self._is_absent(error):
+                # Its CustomResourceDefinition is not installed.
+                if not self.installed and isinstance(error, StatusError) and error.code == NOT_FOUND:
                     if self._moved():
                         continue
                     await self._replace(Holdings(self._bounds))
@@ -288,10 +289,6 @@ class Reflector(Generic[T]):
         if self.problem:
             log.info("the cache of %s is current again", self.resource)
             self._problem.set("")
-
-    def _is_absent(self, error: ApiServerError) -> bool:
-        """Whether the collection is of a CustomResourceDefinition that is not installed."""
-        return not self.installed and isinstance(error, StatusError) and error.code == NOT_FOUND
 
     def _moved(self) -> bool:
         """Go on to another version of the collection; False if none of them is served."""

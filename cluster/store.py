@@ -46,10 +46,6 @@ LookUp = Callable[[str, str, Sequence[str]], Awaitable[Mapping[str, bool | None]
 """Asks the API server which objects of a kind and namespace exist."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class Slices:
     """ResourceSlices of the driver: what instance types, and which distinct devices, they publish.
 
@@ -177,7 +173,7 @@ class Store:
         self._complete: set[tuple[StoredKind[Any], str]] = set()
         self._unlisted: Callable[[], str] | None = None
         self._version = 0
-        self.on_types: Callable[[], None] = _nothing
+        self.on_types: Callable[[], None] = lambda: None
         self.unseen = ""
         self._claim_version = 0
         self._kubernetes = ""

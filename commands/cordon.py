@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 from cluster.resources import NODES, POD_EVICTIONS, PODS
 from commands.cluster.reader import TIMEOUT, ClusterReader, Object, Seen, Unseen, items
+from commands.cluster.snapshot import read_snapshot, taint_rules
 from commands.devices.device_map import build
 from commands.devices.devices import Device, NodeMap
-from commands.devices.snapshot import read_snapshot, taint_rules
 from neuron import known_faults, names
 from neuron.api.nodes import Node, read_node
 from neuron.api.slices import TAINT_RULE

@@ -17,8 +17,14 @@ from kubeletplugin.discover import emulate
 from kubeletplugin.discover.devices import shares_cores
 from kubeletplugin.discover.health import NodeFacts
 from kubeletplugin.discover.sysfs import discover
-from kubeletplugin.publish.pools import plan_writes
-from kubeletplugin.publish.slices import ClusterFeatures, NodeDevices, Withholding, desired_slices, driver_version
+from kubeletplugin.publish.slices import (
+    ClusterFeatures,
+    NodeDevices,
+    Withholding,
+    desired_slices,
+    driver_version,
+    plan_writes,
+)
 from neuron import known_faults, names
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClassSpec, Selector

@@ -15,13 +15,12 @@ from commands.objects.current_versions import CURRENT, is_older
 from commands.objects.decider import Decider, is_checked, named_claims
 from commands.objects.documents import Document
 from commands.objects.manifests import DEFAULT_NAMESPACE, FileStore, Manifest, manifests, path_steps
-from commands.objects.shapes import Recorded, Shapes
+from commands.objects.shapes import Shapes
 from commands.objects.yaml_items import Look
 from commands.present import Located
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import ObjectDecision, located
-from conversion.findings.obstacles import unread
-from conversion.findings.pod_findings import OF_THE_RUN
+from conversion.findings.pod_findings import OF_THE_RUN, unread
 from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import PodPlace
 from neuron.api import slices
@@ -77,16 +76,6 @@ def _is_taint_rule(manifest: Manifest) -> bool:
     return (manifest.group, manifest.kind) == (GROUP, slices.TAINT_RULE)
 
 
-def _locate(source: str, document: Document, manifest: Manifest, finding: Finding) -> Located:
-    line = document.line_of((*manifest.path, *path_steps(finding.path)))
-    return Located(source, line, str(manifest), finding)
-
-
-def _moved(located: Located, known: Recorded[_Judged], source: str, lines: int, look: Look) -> Located:
-    """The finding about another document that differs in values that do not matter."""
-    return Located(source, located.line + lines, known.subject(located.subject, look), located.finding)
-
-
 class FileValidator:
     """One run over all files. Objects that mean something for others, and DeviceTaintRules, are passed to `take` first.
 
@@ -132,19 +121,28 @@ class FileValidator:
         known = None if self._shapes is None or look is None else self._shapes.find(look)
         if known is None or look is None:
             return None
-        judged = known.result
-        return self._counted(
-            [_moved(each, known, source, document.line - judged.line, look) for each in judged.located], judged.objects
-        )
+        judged, moved = known.result, document.line - known.result.line
+        found = [
+            Located(source, each.line + moved, known.subject(each.subject, look), each.finding)
+            for each in judged.located
+        ]
+        return self._counted(found, judged.objects)
 
     async def validate(self, source: str, document: Document) -> list[Located]:
         """The findings about a document. `source`: name of its file."""
-        judged = await self._validate(source, document)
+        located: list[Located] = []
+        objects = 0
+        found = list(manifests(document, self._namespace))
+        for manifest in found:
+            findings = await self.judge(manifest)
+            objects += findings is not None
+            for each in findings or ():
+                line = document.line_of((*manifest.path, *path_steps(each.path)))
+                located.append(Located(source, line, str(manifest), each))
         look = self._look(document)
         if self._shapes is not None and look is not None:
-            found = list(manifests(document, self._namespace))
-            self._shapes.record(look, document, found, (), judged)
-        return self._counted(list(judged.located), judged.objects)
+            self._shapes.record(look, document, found, (), _Judged(document.line, tuple(located), objects))
+        return self._counted(located, objects)
 
     def _look(self, document: Document) -> Look | None:
         return document.look if self._shapes is not None and document.part is None else None
@@ -160,15 +158,6 @@ class FileValidator:
             self.tally.count(each.finding)
             shown.append(each)
         return shown
-
-    async def _validate(self, source: str, document: Document) -> "_Judged":
-        located: list[Located] = []
-        objects = 0
-        for manifest in manifests(document, self._namespace):
-            findings = await self.judge(manifest)
-            objects += findings is not None
-            located += [_locate(source, document, manifest, finding) for finding in findings or ()]
-        return _Judged(document.line, tuple(located), objects)
 
     async def judge(self, manifest: Manifest) -> list[Finding] | None:
         """All findings about one object; None for an object that is not validated."""

@@ -12,43 +12,36 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from msgspec import structs
 
-from checks.claims.configs import decode_parameters
 from checks.claims.judging import ClaimContext
 from checks.words import SETTINGS, misspelt_keys
 from checks.workloads import check_member, check_missing
 from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.asks.steering import NO_STEERING, Mode, ModeSettings, Steering, annotated_settings, combined
 from conversion.claims.templates import KIND
 from conversion.facts import NamespaceFacts
 from conversion.findings import named_templates
 from conversion.findings.bound_claims import check_bound
-from conversion.findings.check_pods import check_pod
-from conversion.findings.check_resources import misplaced_around, misplaced_resources, misspelt_resources
+from conversion.findings.check_pods import check_pod, misplaced_around, misplaced_resources, misspelt_resources
 from conversion.findings.named_templates import NO_TEMPLATES, KnownTemplates
-from conversion.findings.obstacles import READERS, resized, unread
-from conversion.findings.pod_claims import Claiming, KnownClaim
+from conversion.findings.pod_findings import READERS, resized, unread
 from conversion.objects import pods, queues
 from conversion.objects.kinds import KINDS, Kind, is_counted_by_template
 from conversion.objects.pod_places import PodPlace, find_pods, path_text, values_at
 from conversion.patches import leader_worker_sets
-from conversion.patches.admin_claims import AdminClaim, keep_looking, look, read_admin
 from conversion.patches.convert_pods import computed_templates, convert
 from conversion.patches.decision import Decision, Outcome, denied, unchanged
-from conversion.patches.enrich_claims import PlainClaim, enrich, keep, read_plain
 from neuron import names
-from neuron.api.configs import UltraServerConfig
 from neuron.api.fields import mapping, mappings
 from neuron.api.workloads import GroupClaim, group_of
 from neuron.findings import Finding, Findings, Severity, as_warning, quoted, warning
 
 decide_pod = convert
 """The decision about one new pod, without the findings that do not depend on its conversion."""
-EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
-"""What `enrichable_claim` reads."""
 templates_of_record = computed_templates
 """The templates that conversion makes for what the record of a pod states."""
 
@@ -67,30 +60,6 @@ _PATCHES: Final = tuple(
     for at in ((), ("templateDefaults",), ("templates", "*"))
 )
 """Where a Workflow has a patch of its pods, as text."""
-
-
-def enrichable_claim(
-    kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False
-) -> EnrichableClaim | None:
-    """A claim or template that says no more than DeviceClass and count, or has `adminAccess`; else None.
-
-    `updates`: as of `read_plain`.
-    """
-    return read_plain(kind, data, device_class, updates=updates) or read_admin(kind, data, device_class)
-
-
-def decide_claim(
-    claim: EnrichableClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> Decision:
-    """The decision about such a claim that is being created."""
-    if isinstance(claim, AdminClaim):
-        return look(claim, facts, context, steering)
-    return enrich(claim, facts, context, steering)
-
-
-def keep_claim(claim: EnrichableClaim, old: Mapping[str, object], device_class: str) -> Decision:
-    """The decision about an update of an enriched claim. `old`: the stored object, in the version of the new one."""
-    return keep_looking(claim, old, device_class) if isinstance(claim, AdminClaim) else keep(claim, old)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -398,7 +367,8 @@ def check_size(kind: str, manifest: object, sizes: Iterable[int]) -> list[Findin
     """NEU710: a group of a LeaderWorkerSet must have one pod for each node of the UltraServer set."""
     if kind != _LWS:
         return []
-    size = _size(manifest)
+    group = mapping(mapping(mapping(manifest).get("spec")).get("leaderWorkerTemplate"))
+    size = group.get("size") or 1
     for nodes in sorted(set(sizes)):
         if size != nodes:
             shown = quoted(size)
@@ -450,7 +420,8 @@ def _decided(pod: pods.Pod, each: PodFacts, inputs: DecisionInputs, *, is_pod: b
     claiming = own_claims(each.known, conversion.options.device_class)
     decision = decide_pod(pod, inputs.facts, conversion, claiming, steering)
     if inputs.past_shadow and decision.outcome is Outcome.SHADOWED:
-        decision = decide_pod(*_forced(pod, inputs.facts), conversion, claiming, _unlocked(steering))
+        unlocked = structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
+        decision = decide_pod(*_forced(pod, inputs.facts), conversion, claiming, unlocked)
     decision = with_needs(decision, (inputs.templates.find(need, inputs.claims) for need in decision.needs))
     faults = tuple(each.faults) if pod.concerns_us else ()
     decision = dataclasses.replace(decision, warnings=(*decision.warnings, *faults)) if faults else decision
@@ -488,19 +459,10 @@ def _forced(pod: pods.Pod, facts: NamespaceFacts) -> tuple[pods.Pod, NamespaceFa
     return structs.replace(pod, metadata=structs.replace(metadata, annotations=annotations)), facts
 
 
-def _unlocked(steering: Steering) -> Steering:
-    """The steering without shadow mode."""
-    return structs.replace(steering, mode=None if steering.mode is None else Mode.CONVERT)
-
-
 def _ultraserver_modes(known: Mapping[str, KnownClaim], settings: ModeSettings | None) -> frozenset[int]:
     """UltraServer modes that a pod gets by its claims, or by `settings`; None: it is not converted."""
-    found = set()
-    for claim in known.values():
-        for config in claim.judgement.spec.configs if claim.judgement is not None else ():
-            decoded = decode_parameters(config.parameters).config if config.driver == names.DRIVER else None
-            if isinstance(decoded, UltraServerConfig):
-                found.add(decoded.ultraserver_mode)
+    specs = [claim.judgement.spec for claim in known.values() if claim.judgement is not None]
+    found = {mode for spec in specs for mode in spec.ultraserver_modes}
     if settings is not None and settings.device_config.ultraserver_mode is not None:
         found.add(settings.device_config.ultraserver_mode)
     return frozenset(found)
@@ -624,11 +586,3 @@ def _place(subject: DecisionSubject, parts: Iterable[Part]) -> Decision | None:
         return denied("unreadable", _unreadable(PodPlace(("",), {}), subject.kind, error))
     nodes = {mode for part in parts for mode in part.answer.ultraserver_modes}
     return leader_worker_sets.placed(workload, nodes, [each.steering for each in subject.pods])
-
-
-def _size(manifest: object) -> object:
-    """`spec.leaderWorkerTemplate.size` of any type; 1 if it is not set."""
-    value = manifest
-    for field in ("spec", "leaderWorkerTemplate", "size"):
-        value = value.get(field) if isinstance(value, Mapping) else None
-    return value or 1

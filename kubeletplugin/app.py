@@ -51,9 +51,8 @@ from kubeletplugin.node_events import (
     other_driver,
 )
 from kubeletplugin.ports import WAITS, JsonObject
-from kubeletplugin.prepare.cdi import SpecFiles
+from kubeletplugin.prepare.cdi import FOLDER, MetadataFiles, SpecFiles
 from kubeletplugin.prepare.claim_status import ClaimStatusWriter
-from kubeletplugin.prepare.containers import FOLDER, MetadataFiles
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.preparer import Preparer
@@ -146,12 +145,7 @@ async def run(settings: DriverSettings, stop: asyncio.Event) -> None:
         checks = NodeChecks(reader, monitor, driver.preparations, note, clock=clock, metrics=metrics)
         parts.append(checks.run)
         states: tuple[tuple[Changing, Callable[[], Said | None], Said, Gauge | None], ...] = (
-            (
-                own,
-                lasting(lambda: device_plugin(own.state, settings.device_plugin_guard)),
-                LEFT,
-                metrics.device_plugin,
-            ),
+            (own, lasting(lambda: device_plugin(own.state, settings.device_plugin_guard)), LEFT, metrics.device_plugin),
             (publisher.other, functools.partial(other_driver, publisher.other), OTHER_LEFT, metrics.other_driver),
             (gate, functools.partial(lost_registration, gate), REGISTERED, None),
             (checks, functools.partial(node_checks, checks), CHECKS_WELL, None),

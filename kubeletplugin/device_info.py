@@ -25,8 +25,8 @@ from kubeletplugin.discover.devices import NODE_DEVICE, device_index, device_nam
 from kubeletplugin.discover.health import HealthMonitor, HealthStatus
 from kubeletplugin.metrics import CoreUse, DeviceUse, PluginMetrics
 from kubeletplugin.ports import WAITS, UsageUnknownError
-from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
+from kubeletplugin.prepare.cdi import read_visible_cores, visible_cores
+from kubeletplugin.prepare.checkpoint import PreparedClaim
 from kubeletplugin.prepare.driver import Driver
 from kubeletplugin.prepare.usage import NoKubeletError, UsedDevice, is_of
 
@@ -87,10 +87,7 @@ class UseReader:
 
 def _core(paths: Mapping[str, str]) -> CoreUse:
     memory, own, busy = (_counter(paths.get(name)) for name in (sysfs.MEMORY, sysfs.DRIVER_MEMORY, sysfs.BUSY))
-    return CoreUse(
-        None if memory is None else max(0, memory - (own or 0)),
-        None if busy is None else busy / 1e6,
-    )
+    return CoreUse(None if memory is None else max(0, memory - (own or 0)), None if busy is None else busy / 1e6)
 
 
 def _counter(path: str | None) -> int | None:
@@ -132,15 +129,11 @@ def rows(
                 if is_of(each, claim) and each.device == device.device and each.request in ("", device.parent_request)
             }
             for index in device.indices:
-                text = _cores(device, cores.get(index, 0))
+                numbers = device.cores if device.cores is not None else tuple(range(cores.get(index, 0)))
+                text = visible_cores(numbers) if numbers else ""
                 for pod, container in users or {("", "")}:
                     found.add(DeviceUse(device_name(index), text, pod, claim.namespace, container, claim.name))
     return tuple(sorted(found))
-
-
-def _cores(device: PreparedDevice, count: int) -> str:
-    numbers = device.cores if device.cores is not None else tuple(range(count))
-    return visible_cores(numbers) if numbers else ""
 
 
 def use_of(row: DeviceUse, found: Mapping[int, CoresUse]) -> CoreUse:

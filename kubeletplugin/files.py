@@ -106,29 +106,40 @@ def is_leftover(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, timeout: float) -> Iterator[None]:
-    """Hold an exclusive lock. The kernel releases it when the process ends.
+def lock_file(path: Path) -> Iterator[int]:
+    """The descriptor of a lock file. It is created if it is missing, and not removed. Raises OSError.
+
+    The kernel releases the lock when the descriptor is closed, also at the end of the process.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path, timeout: float, *, waits: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock.
 
     During an upgrade two instances of the driver run and share all state.
 
     Args:
-        path: the lock file; it is created if it is missing, and not removed.
+        path: the lock file.
         timeout: seconds to wait.
+        waits: False: that has been waited already.
 
     Raises:
         TimeoutError: another process held the lock until the time-out.
         OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + timeout
+    with lock_file(path) as descriptor:
+        deadline = time.monotonic() + timeout * waits
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"Another instance of the driver has held {path} for {timeout:g} s.")
             time.sleep(0.01)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def try_lock(descriptor: int) -> bool:

@@ -54,7 +54,10 @@ def handlers(driver: Driver, monitor: HealthMonitor, pool: str, clock: Clock) ->
 def _dra_plugin(name: str, messages: ModuleType, driver: Driver) -> grpc.GenericRpcHandler:
     async def prepare(request: object, context: Any) -> object:
         with tracing.served("NodePrepareResources", context.invocation_metadata() or ()):
-            results = await driver.prepare(_references(request), _budget(context))
+            # The answer arrives before the kubelet's time-out.
+            remaining = context.time_remaining()
+            budget = WAITS.call if remaining is None else min(WAITS.call, max(0.0, float(remaining) - WAITS.answer))
+            results = await driver.prepare(_references(request), budget)
         claims = {uid: _prepared(messages, result) for uid, result in results.items()}
         return messages.NodePrepareResourcesResponse(claims=claims)
 
@@ -97,14 +100,6 @@ def _references(request: Any) -> list[ClaimReference]:
     return [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in request.claims]
 
 
-def _budget(context: Any) -> float:
-    """Seconds for retries, so that the answer arrives before the kubelet's time-out."""
-    remaining = context.time_remaining()
-    if remaining is None:
-        return WAITS.call
-    return min(WAITS.call, max(0.0, float(remaining) - WAITS.answer))
-
-
 def _prepared(messages: ModuleType, result: PrepareResult) -> object:
     # v1beta1 has no field for it: with that version the kubelet does not tell shares of a device apart.
     known = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
@@ -122,35 +117,30 @@ def _prepared(messages: ModuleType, result: PrepareResult) -> object:
 
 
 def _health(name: str, monitor: HealthMonitor, pool: str, clock: Clock) -> grpc.GenericRpcHandler:
+    pb = dra_health_v1alpha1_pb2
+
     async def watch(_request: object, _context: object) -> AsyncIterator[object]:
         while True:
             generation = monitor.generation
-            yield _health_message(monitor, pool, clock)
+            devices = [
+                pb.DeviceHealth(
+                    device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),
+                    health=device.status.name,
+                    last_updated_time=int(clock.now()),
+                    health_check_timeout_seconds=max(WAITS.health_lost, int(3 * monitor.interval)),
+                    message=device.message,
+                )
+                for device in monitor.snapshot.health
+            ]
+            yield pb.NodeWatchResourcesResponse(devices=devices)
             await monitor.wait(generation, WAITS.health_resent)
 
     handler = grpc.unary_stream_rpc_method_handler(
         watch,
-        request_deserializer=dra_health_v1alpha1_pb2.NodeWatchResourcesRequest.FromString,
-        response_serializer=dra_health_v1alpha1_pb2.NodeWatchResourcesResponse.SerializeToString,
+        request_deserializer=pb.NodeWatchResourcesRequest.FromString,
+        response_serializer=pb.NodeWatchResourcesResponse.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(name, {"NodeWatchResources": handler})
-
-
-def _health_message(monitor: HealthMonitor, pool: str, clock: Clock) -> object:
-    pb = dra_health_v1alpha1_pb2
-    now = int(clock.now())
-    timeout = max(WAITS.health_lost, int(3 * monitor.interval))
-    devices = [
-        pb.DeviceHealth(
-            device=pb.DeviceIdentifier(pool_name=pool, device_name=device.device),
-            health=device.status.name,
-            last_updated_time=now,
-            health_check_timeout_seconds=timeout,
-            message=device.message,
-        )
-        for device in monitor.snapshot.health
-    ]
-    return pb.NodeWatchResourcesResponse(devices=devices)
 
 
 _MAX_SOCKET_PATH: Final = 107

@@ -140,7 +140,6 @@ class StateReporter:
         await report_changes(self._source, self._report, self._clock)
 
     async def _report(self) -> bool:
-        """Whether nothing is left to report."""
         said = self._say()
         if self._gauge is not None:
             self._gauge.set(said is not None)

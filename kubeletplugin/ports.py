@@ -44,6 +44,7 @@ class Waits:
 
     # --- The state that two instances of the driver share, and the node.
     state_lock: float = 10.0
+    sysfs: float = 5.0  # for the UltraServer files, which claims for several nodes need
     scan: float = 10.0  # for the processes of the node
     scan_and_queue: float = 15.0  # for a scan and the one before it
     kubelet_answer: float = 5.0  # of the PodResources API

@@ -178,8 +178,7 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     policies: Annotated[
-        Path | None,
-        _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none."),
+        Path | None, _directory("Directory of policy files. Only the kind InstanceTypeCatalog is used. Default: none.")
     ] = None
     faulty_kubelet: Annotated[
         Literal["Publish", "Withhold"],

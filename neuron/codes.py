@@ -391,7 +391,8 @@ CODES: Final = {
         "A container's logical NeuronCore differs from that of its claim",
         "The annotation of the pod, or a locked policy, precedes the variable. The driver replaces the variable in the "
         "container. Or the container asks for devices and cores together, and so many cores are those of these devices "
-        "at another logical NeuronCore.",
+        "at another logical NeuronCore. Or it sets none, and gets that of the other containers, which is not the "
+        "default of the nodes.",
         "container main sets NEURON_LOGICAL_NC_CONFIG to 1, and the claim has logical NeuronCore 2: the driver sets "
         "NEURON_LOGICAL_NC_CONFIG=2 in the container. Make the variable and the setting "
         "(neuron.aws.com/logical-neuron-core, or the policy's) agree.",

@@ -97,6 +97,10 @@ class Finding:
             object.__setattr__(self, "fix", short(self.fix, BOUNDS.fix))
             object.__setattr__(self, "value", short(self.value))
 
+    def below(self, path: str) -> "Finding":
+        """The same about a part of a larger object. `path`: of the part."""
+        return dataclasses.replace(self, path=f"{path}.{self.path}" if self.path else path)
+
     def __str__(self) -> str:
         """Code, message and fix, as kubectl and Events show them."""
         return f"{self.code}: {self.message} {self.fix}".rstrip()

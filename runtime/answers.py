@@ -10,6 +10,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator, Mapping
 from typing import Final
@@ -97,11 +98,7 @@ def steps(body: bytes) -> Iterator[Page | None]:
 
 
 def _cut(body: bytes, reason: Exception) -> Iterator[Page | None]:
-    """The same for a page with an object that the parser cannot skip. Counts brackets.
-
-    Raises:
-        msgspec.DecodeError: it is not a list; the message is `reason`, the parser's error.
-    """
+    """The same for a page with an object that the parser cannot skip: counts brackets. `reason`: the parser's error."""
     items: list[msgspec.Raw] | None = None
     metadata: ListMeta | None = None
     depth, start, key = 0, 0, b""
@@ -180,17 +177,11 @@ def identity(raw: bytes) -> Identity:
             field = _FIELDS.get(token[0], "") if depth == 2 and section == b'"metadata"' else ""
             section = token[0] if depth == 1 else section
         elif field and field not in found:
-            found[field] = _text(token[0])
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                found[field] = _decode_text(token[0])
             if len(found) == len(_FIELDS):
                 break
     return Identity(**found)
-
-
-def _text(token: bytes) -> str:
-    try:
-        return _decode_text(token)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
 
 
 async def lines(chunks: AsyncIterable[bytes], longest: int, window: int) -> AsyncGenerator[bytes, None]:

@@ -211,7 +211,6 @@ class Connection:
         return refused and self._clock() - self._broken < _STARTING
 
     async def _answer_to(self, sent: _Sent, seconds: float) -> bytes:
-        """One attempt of `request`."""
         with self._reachable():
             async with await self._send(sent, aiohttp.ClientTimeout(total=seconds)) as response:
                 content = await _content_of(response)
@@ -242,7 +241,6 @@ class Connection:
             response.close()
 
     async def _opened(self, sent: _Sent, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """A successful answer, whose body is not read yet."""
         for left in range(_MOST_RETRIES, -1, -1):
             with self._reachable():
                 response = await self._send(sent, limits)
@@ -349,16 +347,12 @@ class Connection:
             self._broken = self._clock()
             message = f"the connection to {self.address} broke off in the middle of an answer"
             raise BrokenConnectionError(message) from error
-        except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
-            self._broken = self._clock()
-            raise BrokenConnectionError(f"the connection to {self.address} broke: {_words_of(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
             self._broken = self._clock()
-            raise UnreachableError(f"the connection to {self.address} broke: {_words_of(error)}") from error
-
-
-def _words_of(error: Exception) -> str:
-    return str(error) or type(error).__name__
+            lost = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError)
+            kind = BrokenConnectionError if lost else UnreachableError
+            words = str(error) or type(error).__name__
+            raise kind(f"the connection to {self.address} broke: {words}") from error
 
 
 def _pause_after(error: StatusError | BrokenConnectionError, method: str) -> float | None:
@@ -441,11 +435,7 @@ async def load_configuration(
 
 
 def _context(files: Sequence[Path], context: str | None) -> str | None:
-    """The context to use; None: the only file's current one.
-
-    Raises:
-        ClusterUnavailableError: there is no context of that name.
-    """
+    """The context to use; None: the only file's current one. Raises ClusterUnavailableError for an unknown one."""
     if context is None:
         # Of several files, kubectl takes the current context of the first that names one, the client that of the last.
         return kubeconfigs.current_context(files) or None if len(files) > 1 else None

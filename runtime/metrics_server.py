@@ -62,8 +62,6 @@ class _TooLargeError(Exception):
 
 
 class _Handler(BaseRequestHandler):
-    """One connection: one request, one answer."""
-
     server: "_Server"
     request: socket.socket
 

@@ -40,7 +40,9 @@ class Remembered(Generic[Key, Value]):
             size: bytes of key and value, as far as tenants choose them. An entry of more than an eighth of the cache is
                 not kept.
         """
-        self._forget(key)
+        before = self._entries.pop(key, None)
+        if before is not None:
+            self._size -= before[1]
         size += OVERHEAD
         if size * _SHARE > self._most:
             return
@@ -63,11 +65,6 @@ class Remembered(Generic[Key, Value]):
     def size(self) -> int:
         """Bytes, as `put` counts them."""
         return self._size
-
-    def _forget(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._size -= entry[1]
 
 
 def fingerprint(*parts: bytes) -> bytes:

@@ -188,7 +188,6 @@ def _declaration(name: str, hint: object, default: object) -> Declaration:
 
 
 def _expected(kind: object, choices: tuple[str, ...], constraints: list[msgspec.Meta]) -> str:
-    """The allowed values in words, from the type and its bounds."""
     if _is_switch(kind):
         return "true or false"
     if choices:
@@ -280,7 +279,9 @@ def _from_file(
         raise SettingsError(f"The config file {path} has faults: {faults}")
     # A merge key `<<` gives fields that have no entry of their own.
     values = content | {entry.name: _written(entry.node) for entry in documents[0].entries if not entry.merge}
-    return {by_field[field]: GivenValue(_plain(value), f"'{field}' in {path}") for field, value in values.items()}
+    # As a flag would give it: `tlsMinVersion: 1.3` is a number in YAML.
+    plain = {field: str(value).lower() if isinstance(value, int | float) else value for field, value in values.items()}
+    return {by_field[field]: GivenValue(value, f"'{field}' in {path}") for field, value in plain.items()}
 
 
 def _written(node: "YamlNode") -> object:
@@ -293,11 +294,6 @@ def _written(node: "YamlNode") -> object:
     if isinstance(target, Scalar) and isinstance(target.value, bool) and target.text.lower() not in ("true", "false"):
         return target.text
     return target.value
-
-
-def _plain(value: object) -> object:
-    """A YAML scalar as a flag would give it: `tlsMinVersion: 1.3` is a number in YAML."""
-    return str(value).lower() if isinstance(value, int | float) else value
 
 
 def _decode_path(kind: type, value: object) -> object:
@@ -319,7 +315,6 @@ def _as_given(value: object) -> str:
 
 
 def _fault(setting: Declaration, entry: GivenValue, did_you_mean: DidYouMean) -> str:
-    """The place, the value, and the allowed values."""
     shown = _as_given(entry.value)
     if len(shown) > _LONGEST_VALUE_SHOWN:
         shown = shown[:_LONGEST_VALUE_SHOWN] + "…"

@@ -107,7 +107,8 @@ def served(name: str, headers: Iterable[tuple[object, object]]) -> AbstractConte
     trace = importlib.import_module("opentelemetry.trace")
     context_of = importlib.import_module("opentelemetry.context")
     propagation = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
-    carrier = {key: value for key, value in map(_texts, headers) if key in _CONTEXT}
+    texts = (tuple(each.decode("latin-1") if isinstance(each, bytes) else each for each in pair) for pair in headers)
+    carrier = {key: value for key, value in texts if key in _CONTEXT}
     context = propagation.TraceContextTextMapPropagator().extract(carrier, context=context_of.Context())
     return _begun(name, context=context, kind=trace.SpanKind.SERVER)
 
@@ -118,11 +119,6 @@ def _begun(name: str, **options: object) -> AbstractContextManager[object]:
         name, record_exception=False, set_status_on_exception=False, **options
     )
     return begun
-
-
-def _texts(header: tuple[Any, Any]) -> tuple[str, str]:
-    name, value = (part.decode("latin-1") if isinstance(part, bytes) else part for part in header)
-    return name, value
 
 
 def trace_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, str]:

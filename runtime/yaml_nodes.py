@@ -236,14 +236,14 @@ class _Composer:
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self._leave(event.end_mark.index)
         elif kind is yaml.MappingStartEvent:
-            node = Mapping_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
-            self._enter(node, event.anchor)
+            self._enter(
+                Mapping_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style)), event.anchor
+            )
         elif kind is yaml.SequenceStartEvent:
             sequence = Sequence_(event.start_mark.index, event.end_mark.index, flow=bool(event.flow_style))
             self._enter(sequence, event.anchor)
         elif kind is yaml.AliasEvent:
-            alias = self._alias(str(event.anchor), event.start_mark.index, event.end_mark.index)
-            self._place(alias, None)
+            self._place(self._alias(str(event.anchor), event.start_mark.index, event.end_mark.index), None)
         elif kind is yaml.DocumentStartEvent:
             self._documents += 1
             if self._documents > 1:
@@ -324,7 +324,6 @@ class _Composer:
         raise YamlError(node.start, f"it has more than {self._limits.values:,} values, aliases expanded")
 
     def _place(self, node: YamlNode, anchor: str | None) -> None:
-        """Add a complete node to its parent."""
         if anchor:
             node.anchor = anchor
             self._anchors[anchor] = node
@@ -382,7 +381,6 @@ def _value_of(node: Mapping_) -> dict[str, object]:
 
 
 def _twice(node: Mapping_) -> YamlKeyTwiceError:
-    """The error of a mapping that has a key twice."""
     seen: set[tuple[str, bool]] = set()
     for entry in node.entries:
         if (entry.name, entry.merge) in seen:

@@ -12,19 +12,17 @@ from msgspec import Struct
 from checks.claims.device_index import DeviceIndex
 from neuron import names
 from neuron.api import allocation
+from neuron.api import configs as opaque_configs
 from neuron.api.claim_reader import value_text
-from neuron.api.claim_specs import ClaimSpec, Config, DeviceRequest
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, Config, DeviceRequest, entries_of
 from neuron.api.configs import (
     ConfigEntry,
     ConfigsInForce,
     ConfigSource,
-    Decoded,
     NeuronConfig,
     UltraServerConfig,
     configs_in_force,
     covers,
-    decode_object,
-    decode_text,
 )
 from neuron.findings import Finding, Severity, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue, InstanceType, Topology
@@ -51,20 +49,18 @@ def decode(configs: Iterable[Config], source: ConfigSource) -> tuple[list[Placed
         if config.driver != names.DRIVER:
             findings += _near_miss(config)
             continue
-        decoded = decode_parameters(config.parameters)
-        findings += [_under(f"{config.path}.opaque.parameters", finding) for finding in decoded.findings]
+        decoded = opaque_configs.decode(config.parameters)
+        findings += [each.below(f"{config.path}.opaque.parameters") for each in decoded.findings]
         if decoded.config is not None:
             placed.append(Placed(config, ConfigEntry(source, config.requests, decoded.config)))
     return placed, findings
 
 
-def decode_parameters(parameters: object) -> Decoded:
-    """Decode `opaque.parameters`, raw JSON as bytes or parsed."""
-    return decode_text(parameters) if isinstance(parameters, bytes) else decode_object(parameters)
-
-
-def _under(prefix: str, finding: Finding) -> Finding:
-    return dataclasses.replace(finding, path=f"{prefix}.{finding.path}" if finding.path else prefix)
+def entries_by_class(claim: ClaimSpec, classes: Mapping[str, ClassSpec]) -> dict[str, list[ConfigEntry]]:
+    """By DeviceClass, the readable configs that apply to its requests: those of the class, and of the claim."""
+    own = entries_of(claim.configs, ConfigSource.FROM_CLAIM)
+    listed = {name: classes[name].configs if name in classes else () for name in ("", *claim.device_classes)}
+    return {name: [*entries_of(each, ConfigSource.FROM_CLASS), *own] for name, each in listed.items()}
 
 
 def _near_miss(config: Config) -> list[Finding]:

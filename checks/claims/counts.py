@@ -56,13 +56,10 @@ class CountRules:
         self._sums = _sums(self.leaves, index.most_devices)
         self._connections = Connections(claim, self.leaves, index, catalogue)
 
-    def _covering(self, reference: str) -> list[Constraint]:
-        return [each for each, requests in self._constraints if covers(requests, reference)]
-
     def _constrained(self, leaf: Leaf) -> int:
         """The allocator cannot choose a device without the attribute of a constraint."""
         mask = leaf.mask
-        for constraint in self._covering(leaf.devices.reference):
+        for constraint in (each for each, requests in self._constraints if covers(requests, leaf.devices.reference)):
             for attribute in (constraint.match_attribute, constraint.distinct_attribute):
                 if attribute:
                     mask &= self._index.with_attribute(attribute)

@@ -168,9 +168,13 @@ class DeviceIndex:
         self._doubled = frozenset(name for name in self._types if self._is_doubled(name))
         self._values: dict[tuple[str, int], tuple[Value, ...]] = {}
         # Claims with equal selectors have equal masks, and ask the same again.
-        self._remembered_types = functools.lru_cache(maxsize=128)(self._types_of)
+        self.types: Final[Callable[[int], tuple[str, ...]]] = functools.lru_cache(maxsize=128)(self._types_of)
+        """Instance types in a mask, those of the catalogue first and in its order."""
         self._remembered_devices = functools.lru_cache(maxsize=512)(self._devices_of)
-        self._remembered_capable = functools.lru_cache(maxsize=256)(self._capable_of)
+        self.types_with: Final[Callable[[int, int], tuple[str, ...]]] = functools.lru_cache(maxsize=256)(
+            lambda mask, count: tuple([name for name in self.types(mask) if self.devices(mask, name) >= count])
+        )
+        """The instance types of which a node has so many devices in a mask, in the order of `types`."""
         self._remembered_groups = functools.lru_cache(maxsize=256)(self._groups_of)
         seen = {shape.instance_type for shape in self.members(self.published)}
         self.present = frozenset(self._types.keys() & seen.union(present))
@@ -198,10 +202,6 @@ class DeviceIndex:
         """The shapes of a mask whose instance type the cluster has; all of them if its types are not known."""
         return mask & sum(map(self.of_type, self.present)) if self.present else mask
 
-    def types(self, mask: int) -> tuple[str, ...]:
-        """Instance types in a mask, those of the catalogue first and in its order."""
-        return self._remembered_types(mask)
-
     def _types_of(self, mask: int) -> tuple[str, ...]:
         return tuple(name for name, shapes in self._types.items() if shapes & mask)
 
@@ -212,13 +212,6 @@ class DeviceIndex:
         exclude each other.
         """
         return self._remembered_devices(mask & self.of_type(instance_type), instance_type)
-
-    def types_with(self, mask: int, count: int) -> tuple[str, ...]:
-        """The instance types of which a node has so many devices in a mask, in the order of `types`."""
-        return self._remembered_capable(mask, count)
-
-    def _capable_of(self, mask: int, count: int) -> tuple[str, ...]:
-        return tuple(name for name in self.types(mask) if self.devices(mask, name) >= count)
 
     def _devices_of(self, mine: int, instance_type: str) -> int:
         count = self._distinct if instance_type in self._doubled else int.bit_count

@@ -12,14 +12,13 @@ from msgspec import Struct, structs
 from checks.claims import configs as check_configs
 from checks.claims import selectors as check_selectors
 from checks.claims.capacity import CapacityRules, spare_alternatives
-from checks.claims.configs import Placed
 from checks.claims.counts import CountRules
 from checks.claims.device_index import DeviceIndex, SelectorEngine
 from checks.claims.scheduling import check_attributes, check_scheduling
 from checks.claims.selectors import ExpressionMemory, Judged
 from neuron import names
 from neuron.api.claim_reader import VERSIONS, read_claim, read_class, value_text
-from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector
+from neuron.api.claim_specs import GROUP, ClaimSpec, ClassSpec, DeviceRequest, Leaf, Selector, entries_of
 from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.findings import Finding, Findings, Severity, Suggestions, as_warning, did_you_mean, warning
 from neuron.hardware.instances import Catalogue
@@ -184,7 +183,12 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
         unconnected=context.unconnected,
         network_classes=context.network_classes,
     )
-    found = [finding for leaf in leaves for finding in _check_hardware(leaf, placed, matcher, context)]
+    found = []
+    for leaf in leaves:
+        of_class = matcher.class_entries(leaf.devices.device_class)
+        found += check_configs.check_hardware(
+            leaf.devices, placed, of_class, leaf.mask, context.index, context.catalogue
+        )
     found += check_attributes(claim, leaves, context.index)
     shares = CapacityRules(context.index, context.catalogue, [each.entry for each in placed])
     entries = [matcher.class_entries(leaf.devices.device_class) for leaf in leaves]
@@ -199,16 +203,6 @@ def judge_claim(claim: ClaimSpec, context: ClaimContext) -> ClaimJudgement:
 def _holds_for_fewer(finding: Finding) -> bool:
     """Whether a finding about a request stays true if the request matches fewer devices."""
     return finding.severity is Severity.ERROR and finding.code != "NEU414"
-
-
-def _check_hardware(leaf: Leaf, placed: Sequence[Placed], matcher: "_Matcher", context: ClaimContext) -> list[Finding]:
-    entries = matcher.class_entries(leaf.devices.device_class)
-    return check_configs.check_hardware(leaf.devices, placed, entries, leaf.mask, context.index, context.catalogue)
-
-
-def _too_many_selectors(path: str) -> Finding:
-    message = f"selectors were not checked: the claim has more than {_MOST_SELECTORS} of them."
-    return warning("NEU603", f"{path}.selectors", message, "Only Kubernetes evaluates them.")
 
 
 class _Matcher:
@@ -289,7 +283,9 @@ class _Matcher:
         self._left -= len(selectors)
         if len(selectors) < len(devices.selectors):
             self.certain = False
-            self.findings.add([_too_many_selectors(devices.path)])
+            message = f"selectors were not checked: the claim has more than {_MOST_SELECTORS} of them."
+            fix = "Only Kubernetes evaluates them."
+            self.findings.add([warning("NEU603", f"{devices.path}.selectors", message, fix)])
         judged = [self._judge(each) for each in selectors]
         for selector, each in zip(selectors, judged, strict=True):
             if each.match is not None and not each.match.failing and not each.findings:
@@ -325,8 +321,7 @@ class _Matcher:
         if entries is None:
             device_class = self._context.classes.get(name)
             configs = device_class.configs if device_class is not None else ()
-            placed, _ = check_configs.decode(configs, ConfigSource.FROM_CLASS)
-            entries = self._entries[name] = [each.entry for each in placed]
+            entries = self._entries[name] = entries_of(configs, ConfigSource.FROM_CLASS)
         return entries
 
     def _is_misspelt(self, name: str) -> bool:

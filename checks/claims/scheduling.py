@@ -170,11 +170,9 @@ def _how(*, orders: bool) -> str:
 
 
 def _fix(leaf: Leaf) -> str:
-    ids = ", ".join(map(str, range(_PART)))
-    selector = f"device.attributes['{names.DRIVER}'].?{names.ATTRIBUTE_DEVICE_ID}.orValue(-1) in [{ids}]"
     request = (
         f"{{name: n0, exactly: {{deviceClassName: {short(leaf.devices.device_class)}, count: {_PART}, selectors:"
-        f' [{{cel: {{expression: "{selector}"}}}}]}}}}'
+        f' [{{cel: {{expression: "{_ids(range(_PART))}"}}}}]}}}}'
     )
     return f"Write requests for {_PART} devices each: {request}, and so on."
 

@@ -143,7 +143,8 @@ def _unusable(selector: Selector, finding: Finding, *, unfinished: bool = False)
 
 
 def _refusal(path: str, error: SelectorError) -> Finding:
-    place, text = error.position, _sentence(short(str(error), _LONGEST_REASON))
+    place, text = error.position, short(str(error), _LONGEST_REASON)
+    text = text if text.endswith((".", "?", "…")) else f"{text}."
     if isinstance(error, SelectorSyntaxError):
         return Finding("NEU601", path, f"the selector is not CEL{place}: {text}", "Correct the expression.")
     if isinstance(error, SelectorUnsupportedError):
@@ -151,10 +152,6 @@ def _refusal(path: str, error: SelectorError) -> Finding:
     if isinstance(error, SelectorTooCostlyError):
         return Finding("NEU605", path, f"the selector costs too much{place}: {text}", "Loop over less, or split it.")
     return Finding("NEU602", path, f"the selector can never be evaluated{place}: {text}", "Correct the expression.")
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "…")) else f"{text}."
 
 
 # --- attributes -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ tuples, sets and records) are kept once.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -15,7 +15,6 @@ from msgspec.structs import force_setattr
 from cluster.bounded_objects import KEPT, Bounds
 from conversion.claims import templates
 from neuron import names
-from neuron.api import configs
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from runtime.api_server import RESOURCE_GROUP
@@ -122,8 +121,6 @@ class TemplateFacts(Struct, frozen=True, gc=False):
         digest: `templates.digest` of its spec; empty if neither its name nor an annotation marks it as made by the
             webhook.
         managed: whether its label marks it as generated.
-        device_classes: DeviceClasses that it requests, including alternatives.
-        ultraserver_mode: of its UltraServerConfig, if it has a readable one.
         spec: its requests; None if unknown: the spec cannot be read, or is larger than the cache keeps.
         prune_after: time of its removal, from its annotation; empty if it is not marked.
         version: as of `templates.version_of`.
@@ -131,14 +128,22 @@ class TemplateFacts(Struct, frozen=True, gc=False):
 
     digest: str
     managed: bool
-    device_classes: frozenset[str]
-    ultraserver_mode: int | None
     spec: ClaimSpec | None
     prune_after: str = ""
     version: int = 0
 
+    @property
+    def device_classes(self) -> frozenset[str]:
+        """DeviceClasses that it requests, including alternatives; empty if its requests are unknown."""
+        return self.spec.device_classes if self.spec is not None else frozenset()
 
-UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, frozenset(), None, None)
+    @property
+    def ultraserver_mode(self) -> int | None:
+        """The mode of its first readable UltraServerConfig; None if there is none."""
+        return next(iter(self.spec.ultraserver_modes), None) if self.spec is not None else None
+
+
+UNREADABLE_TEMPLATE: Final = TemplateFacts("", False, None)
 """A template that exists, with unknown content."""
 
 
@@ -146,26 +151,20 @@ _SHARED: Final = SharedParts()
 """Templates repeat field paths, classes and whole requests."""
 
 
-def _template_weight(facts: TemplateFacts) -> int:
-    return footprint(facts.spec) + footprint(facts.device_classes)
-
-
-def _shortened(facts: TemplateFacts) -> TemplateFacts:
-    return structs.replace(facts, spec=None, device_classes=frozenset(), ultraserver_mode=None)
-
-
-BOUNDS: Final = Bounds(KEPT.templates, KEPT.templates_of_one, _template_weight, _shortened)
+BOUNDS: Final[Bounds[TemplateFacts]] = Bounds(
+    KEPT.templates,
+    KEPT.templates_of_one,
+    weigh=lambda facts: footprint(facts.spec),
+    shorten=lambda facts: structs.replace(facts, spec=None),
+)
 
 
 def project_template(item: Mapping[str, Any]) -> TemplateFacts:
     """Facts of a ResourceClaimTemplate (`resource.k8s.io/v1`)."""
     metadata, spec = item["metadata"], item["spec"]
-    devices = (spec.get("spec") or {}).get("devices") or {}
     facts = TemplateFacts(
         templates.digest(spec) if _is_compared(metadata) else "",
         (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER,
-        frozenset(_device_classes(devices.get("requests") or ())),
-        ultraserver_mode(spec),
         read_claim("ResourceClaimTemplate", _API_VERSION, spec)[0],
         ((metadata.get("annotations") or {}).get(names.ANNOTATION_PRUNE_AFTER) or "")[: KEPT.value],
         templates.version_of(item),
@@ -177,22 +176,3 @@ def _is_compared(metadata: Mapping[str, Any]) -> bool:
     """Whether a template can be one that the webhook made. No other one is compared with a demand by its hash."""
     annotated = names.ANNOTATION_TEMPLATE_DIGEST in (metadata.get("annotations") or {})
     return annotated or metadata["name"].startswith(names.TEMPLATE_PREFIX)
-
-
-def _device_classes(requests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for request in requests:
-        for part in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
-            if part.get("deviceClassName"):
-                yield part["deviceClassName"]
-
-
-def ultraserver_mode(spec: Mapping[str, Any]) -> int | None:
-    """The mode of the UltraServerConfig of a template's spec, if it has a readable one."""
-    devices = (spec.get("spec") or {}).get("devices") or {}
-    for entry in devices.get("config") or ():
-        opaque = entry.get("opaque") or {}
-        if opaque.get("driver") == names.DRIVER:
-            config = configs.decode_object(opaque.get("parameters")).config
-            if isinstance(config, configs.UltraServerConfig):
-                return config.ultraserver_mode
-    return None

@@ -43,15 +43,12 @@ class NamespaceRecord:
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def _whole_weight(record: NamespaceRecord) -> int:
-    return len(record.whole or b"")
-
-
-def _without_whole(record: NamespaceRecord) -> NamespaceRecord:
-    return dataclasses.replace(record, whole=None)
-
-
-BOUNDS: Final = Bounds(KEPT.namespaces, KEPT.namespaces, _whole_weight, _without_whole)
+BOUNDS: Final[Bounds[NamespaceRecord]] = Bounds(
+    KEPT.namespaces,
+    KEPT.namespaces,
+    weigh=lambda record: len(record.whole or b""),
+    shorten=lambda record: dataclasses.replace(record, whole=None),
+)
 
 
 def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:
@@ -61,21 +58,14 @@ def project_namespace_record(item: Mapping[str, Any]) -> NamespaceRecord:
     if whole is not None and len(whole) > KEPT.namespace:
         whole = None
     kept = dict(itertools.islice(labels.items(), KEPT.labels))
-    return NamespaceRecord(project_namespace(item) or (), kept, whole, unread_keys(item["metadata"]))
-
-
-def project_namespace(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """`neuron.aws.com/` annotations of a Namespace, sorted; None if it has none.
-
-    A Namespace in a file may have values that are no text, which the API server would refuse: they are left out.
-    """
     annotations = item["metadata"].get("annotations") or {}
+    # A Namespace in a file may have values that are no text, which the API server would refuse: they are left out.
     ours = sorted(
         (key, value[: KEPT.value])
         for key, value in annotations.items()
         if key.startswith(_OUR_ANNOTATIONS) and isinstance(value, str)
     )
-    return tuple(ours[: KEPT.annotations]) or None
+    return NamespaceRecord(tuple(ours[: KEPT.annotations]), kept, whole, unread_keys(item["metadata"]))
 
 
 NO_QUOTAS: Final[Mapping[str, int]] = MappingProxyType({})

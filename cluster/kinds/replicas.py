@@ -12,7 +12,14 @@ from typing import Any, Final
 import msgspec
 
 LABELS: Final = {"app.kubernetes.io/name": "neuron-dra", "app.kubernetes.io/component": "webhook"}
-"""Labels of the Leases of replicas, also used as label selector."""
+"""Labels of the webhook's Deployment, and of the Leases of its replicas."""
+SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+
+def is_labelled(item: Mapping[str, Any]) -> bool:
+    """Whether an object has the labels of the webhook. Anybody can set them."""
+    return LABELS.items() <= (item["metadata"].get("labels") or {}).items()
+
 
 ANNOTATION_REPLICA: Final = "neuron.aws.com/replica"
 """Annotation of a Lease: the replica's `ReplicaStatus` as JSON."""

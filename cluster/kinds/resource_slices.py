@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
+from checks.claims.connections import group_size
 from neuron import names, quantities
 from neuron.api.slices import PublishedDevice, Slice, read_slice
 from neuron.hardware.device_shapes import DeviceShape, Value, Varying, qualified
@@ -161,12 +162,6 @@ def _shape(device: SliceDevice, values: Mapping[tuple[str, str], Varying]) -> De
     return DeviceShape(instance_type, resource_type, attributes, varying, True, capacity, device.shares, device.counted)
 
 
-_CONNECTS: Final = re.compile(
-    rf"{re.escape(names.DRIVER)}/window[0-9]{{1,3}}_[0-9]{{1,3}}|resource\.aws\.com/devicegroup[0-9]{{1,3}}_id",
-    re.ASCII,
-)
-
-
 class Trait(enum.StrEnum):
     """Something that a ResourceSlice publishes of one instance type."""
 
@@ -197,7 +192,7 @@ def traits_of(device: PublishedDevice) -> Iterator[Trait]:
     cores = device.cores is not None
     if cores and device.shared:
         yield Trait.SHARES
-    if cores or any(map(_CONNECTS.fullmatch, device.attributes)):
+    if cores or any(map(group_size, device.attributes)):
         yield Trait.WINDOWS
     if not cores:
         yield Trait.UNCOUNTED

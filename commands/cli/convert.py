@@ -97,7 +97,6 @@ def convert(
         counter.say(str(fault))
     counter.phase("converted")
     changes = _changes(inputs, converter, counter)
-    code = functools.partial(_exit_code, inputs, converter)
     match output:
         case "json":
             write_all(convert_output.as_json(changes))
@@ -116,7 +115,7 @@ def convert(
         case _ if post_renderer:
             # Helm would install what was printed before a refusal.
             whole = list(convert_output.as_yaml(changes, counter.say))
-            if code() == 0:
+            if not (inputs.faults or converter.unfinished):
                 write_exact(whole)
         case _:
             write_exact(convert_output.as_yaml(changes, counter.say))
@@ -125,7 +124,7 @@ def convert(
         counter.say(str(notice))
     if converter.left:
         counter.say(f"{counted(len(converter.left), 'object')} left unchanged with Neuron limits (--strict).")
-    context.exit(code())
+    context.exit(UNREADABLE if inputs.faults else REFUSED if converter.unfinished else 0)
 
 
 def _changes(inputs: "Inputs", converter: "Converter", counter: Counter) -> Iterator[tuple["ManifestSource", "Change"]]:
@@ -158,9 +157,3 @@ _COLOURS: Final = {
     "-": console.RED,
     "+": console.GREEN,
 }
-
-
-def _exit_code(inputs: "Inputs", converter: "Converter") -> int:
-    if inputs.faults:
-        return UNREADABLE
-    return REFUSED if converter.refused or converter.left else 0

@@ -151,7 +151,6 @@ def explain(
 
 
 def _told(word: str) -> str:
-    """The texts of a code, as docs/errors.md has them."""
     from neuron.codes import CODES
 
     code = word.upper()
@@ -169,7 +168,11 @@ def _targets(words: Sequence[str]) -> tuple[list[NamedObject], list[str]]:
     Raises:
         click.UsageError: a word is neither.
     """
-    files = [each for each in words if names_file(each) and (is_manifest(each) or not _names_type(each))]
+    files = [
+        each
+        for each in words
+        if names_file(each) and (is_manifest(each) or not (_kind(each.partition("/")[0]) is not None))
+    ]
     return _named([each for each in words if each not in files]), files
 
 
@@ -247,18 +250,16 @@ class _Run:
         """The settings of the cluster's webhook, with those that the user gave."""
         from commands.explain.admission_preview import Chosen
 
-        known = live.installation.options
-        if known is None:
-            default = _BY_FLAG if "mode" in self._given else _NOT_KNOWN
-            return Chosen(self._options, default, self._policies or _loaded(live, self._options.device_class))
-        changes = {_OVERRIDING[name]: getattr(self._options, _OVERRIDING[name]) for name in self._given}
-        options = dataclasses.replace(known, **changes)
-        default = _BY_FLAG if "mode" in self._given else live.installation.default
+        options, default = self._options, _NOT_KNOWN
+        if live.installation.options is not None:
+            changes = {_OVERRIDING[name]: getattr(options, _OVERRIDING[name]) for name in self._given}
+            options = dataclasses.replace(live.installation.options, **changes)
+            default = live.installation.default
+        default = _BY_FLAG if "mode" in self._given else default
         return Chosen(options, default, self._policies or _loaded(live, options.device_class))
 
 
 def _loaded(live: "Live", device_class: str) -> "FilePolicies | None":
-    """The policies of the cluster's webhook."""
     if not live.policy_files:
         return None
     from commands.objects.file_policies import FilePolicies
@@ -289,11 +290,6 @@ def _named(words: Sequence[str]) -> list[NamedObject]:
     elif len(words) == 1 and _kind(words[0]) is not None:
         raise click.UsageError(f"{words[0]} is a type: add the name of an object, as in {words[0]}/NAME.")
     return [_target(word, known) for word in words]
-
-
-def _names_type(word: str) -> bool:
-    """Whether a word is a type with pods, or begins with one and a slash."""
-    return _kind(word.partition("/")[0]) is not None
 
 
 def _target(word: str, known: tuple[str, str]) -> NamedObject:

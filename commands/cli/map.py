@@ -20,8 +20,8 @@ from neuron.names import NEURON_TAINT_KEY
 from runtime import console
 
 if TYPE_CHECKING:
+    from commands.cluster.snapshot import ClusterSnapshot
     from commands.devices.devices import DeviceMap, NodeMap
-    from commands.devices.snapshot import ClusterSnapshot
 
     Draw = Callable[[ClusterSnapshot], DeviceMap]
 
@@ -74,14 +74,14 @@ class Filter:
             and self.labels(node.labels)
             and (not self.namespace or any(each.namespace == self.namespace for each in node.holdings))
             and (not self.claim or any(self.claim in (each.claim, *each.pods, *each.groups) for each in node.holdings))
-            and (not self.free or self._takes(node))
+            and (
+                not self.free
+                or (node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free)
+            )
             and (
                 not self.attention or not (node.open or node.on_plugin) or any(device.fault for device in node.devices)
             )
         )
-
-    def _takes(self, node: "NodeMap") -> bool:
-        return node.open and self.tolerated.issuperset(node.taints) and len(node.largest_free) >= self.free
 
 
 def apply(chosen: Filter, found: "DeviceMap") -> "DeviceMap":
@@ -261,7 +261,7 @@ def _filter(options: dict[str, Any]) -> Filter:
 
 
 def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
-    from commands.devices.snapshot import ObjectsError, gather, read_objects
+    from commands.cluster.snapshot import ObjectsError, gather, read_objects
 
     try:
         items = [item for file in files for item in read_objects(file, sys.stdin.buffer)]
@@ -272,7 +272,7 @@ def _from_files(files: Sequence[Path]) -> "ClusterSnapshot":
 
 async def _read(cluster: ClusterChoice) -> "ClusterSnapshot":
     from commands.cluster.reader import ClusterReader
-    from commands.devices.snapshot import read_snapshot
+    from commands.cluster.snapshot import read_snapshot
     from runtime.api_server import ApiServerError
 
     async with connected(cluster) as server:

@@ -51,15 +51,14 @@ def check(context: click.Context, /, folder: Path, cluster: ClusterChoice) -> No
 
     found = _load(context, folder, FAULTY, cluster)
     kinds = {
-        "for validation": len(found.validating),
-        "for changes": len(found.mutating),
-        "for conversion": len(found.conversions),
-        "for scheduling hints": len(found.hints),
-        "with named templates": len(found.templates),
+        "for validation": found.validating,
+        "for changes": found.mutating,
+        "for conversion": found.conversions,
+        "for scheduling hints": found.hints,
+        "with named templates": found.templates,
     }
-    counts = ", ".join(f"{count} {words}" for words, count in kinds.items() if count)
-    counts = counts or "none (catalogues do not count)"
-    write(f"{counted(found.files, 'file')}: policies: {counts}. No problems.\n")
+    counts = ", ".join(f"{len(rules)} {words}" for words, rules in kinds.items() if rules)
+    write(f"{counted(found.files, 'file')}: policies: {counts or 'none (catalogues do not count)'}. No problems.\n")
     for note in dict.fromkeys((*found.notes, *notes(found.validating), *changing_notes(found.mutating))):
         say(f"note: {note}")
     _, left_out = followed(found.validating)
@@ -184,11 +183,8 @@ def explain(context: click.Context, folder: Path, filenames: tuple[str, ...], na
     objects = (document for source in inputs.sources for document in source.documents)
     for manifest in (each for document in objects for each in manifests(document, namespace)):
         for path, subject in policies.subjects(manifest, operation, cluster):
-            place = (
-                "in the cluster"
-                if subject.resource == "namespaces" or not subject.namespace
-                else f"in {subject.namespace}"
-            )
+            scoped = subject.resource == "namespaces" or not subject.namespace
+            place = "in the cluster" if scoped else f"in {subject.namespace}"
             pods = f"Pods of {path_text(path)} in " if path else ""
             write(f"{pods}{manifest.kind or 'object without kind'} {manifest.name or '(no name)'} {place}:\n")
             for line in explained(found, subject, now, time.monotonic):
@@ -248,10 +244,8 @@ def export(
         raise click.UsageError(
             "--to vap needs DIR or FILE." if folder is None else "--instance-type and --namespace belong to --to map."
         )
-    code = 0
     policies = _load(context, folder, UNREADABLE)
-    if _say_unexported(policies):
-        code = FAULTY
+    code = FAULTY if _say_unexported(policies) else 0
     for rule in policies.validating:
         try:
             objects = to_vap(rule)
@@ -267,7 +261,7 @@ def _say_unexported(policies: "PolicySet") -> bool:
     """Name the policies that steer conversion. Returns whether there are any."""
     for rule in policies.mutating:
         say(f"{rule.name}: not exported: apply its file, which is what the API server takes.")
-    steering = [rule.name for rule in policies.conversions] + [rule.name for rule in policies.hints]
+    steering = [*(rule.name for rule in policies.conversions), *(rule.name for rule in policies.hints)]
     for name in steering:
         say(f"{name}: not exported: only the webhook follows it.")
     return bool(steering)
@@ -280,7 +274,6 @@ def _export_conversion(
     namespaces: tuple[str, ...],
     device_class: str,
 ) -> None:
-    """Print templates, MutatingAdmissionPolicies and bindings."""
     from commands.rewrite.mutating_policies import as_yaml
     from commands.rewrite.mutating_policies import export as exported
     from neuron.hardware.instances import Catalogue
@@ -346,7 +339,6 @@ def _load(context: click.Context, folder: Path, code: int, cluster: ClusterChoic
 
 
 async def _load_beside(files: Mapping[str, bytes], cluster: ClusterChoice) -> "PolicySet":
-    """Load files with the schemas that a cluster serves."""
     from cluster.look_ups import from_thread
     from policies.files.loader import load
 

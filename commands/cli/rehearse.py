@@ -40,22 +40,13 @@ def _spare(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     return found
 
 
-def _pool(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    return dict(_numbers(values, "NAME=N, such as neuron-pool=4", 0))
-
-
 def _numbers(values: Iterable[str], form: str, least: int) -> Iterator[tuple[str, int]]:
-    """Names with their numbers of nodes."""
     for value in values:
         name, _, count = value.rpartition("=")
         number = int(count) if name and count.isascii() and count.isdecimal() and len(count) < 6 else -1
         if not least <= number <= _MOST_NODES:
             raise click.BadParameter(f"{value[:100]!r} is not {form}, with N from {least} to {_MOST_NODES}")
         yield name, number
-
-
-def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(each.strip() for each in (value or "").split(",") if each.strip())
 
 
 @click.command
@@ -79,13 +70,13 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     "--pool",
     "pools",
     multiple=True,
-    callback=_pool,
+    callback=lambda _context, _parameter, values: dict(_numbers(values, "NAME=N, such as neuron-pool=4", 0)),
     metavar="NAME=N",
     help="Play as if the Karpenter NodePool NAME were static and had N nodes. May be repeated.",
 )
 @click.option(
     "--order",
-    callback=_names,
+    callback=lambda _context, _parameter, value: tuple(filter(None, map(str.strip, (value or "").split(",")))),
     metavar="GROUP,...",
     help="Move the node groups in this order, those that are left out last. Default: the best order is searched.",
 )

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from commands.cluster.reader import ClusterReader
     from commands.objects.file_policies import FilePolicies
     from commands.objects.manifest_files import GivenManifests
-    from commands.report.model import Report, Shadowed
+    from commands.report.model import Report
     from conversion.asks.conversion_context import ConversionOptions
-    from runtime.api_transport import Connection
 
 _FORMATS: Final = ("text", "html", "markdown", "json", "sarif")
 _COLUMNS: Final = 80
@@ -139,9 +138,10 @@ def report(
     def made(name: str, part: "ClusterChoice | Sequence[str | GivenManifests]") -> _ReportPart:
         if not isinstance(part, ClusterChoice):
             return _from_files(part, options, policies, lines=lines, name=name)
-        source = _Cluster(part, namespace or "", records, writes=write_policy_reports, name=name)
+        where, writes = namespace or "", write_policy_reports
+        report = _from_cluster(part, options, policies, namespace=where, records=records, writes=writes, name=name)
         try:
-            return asyncio.run(source.report(options, policies))
+            return asyncio.run(report)
         except CannotLookError as error:
             if not name:
                 raise
@@ -228,88 +228,82 @@ def _from_files(
     return _ReportPart(made, not made.problems, inputs.line_of)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Cluster:
-    """Reads a report from a cluster.
+async def _from_cluster(
+    cluster: ClusterChoice,
+    options: "ConversionOptions",
+    policies: "FilePolicies | None",
+    *,
+    namespace: str,
+    records: str,
+    writes: bool,
+    name: str,
+) -> _ReportPart:
+    """The report of a cluster.
 
-    Attributes:
+    Args:
         namespace: only this one; empty: all.
         records: namespace of the webhook whose records are read; empty: none are.
         writes: whether results of policies are written to the cluster.
         name: of one of several clusters; empty: it is the only one.
+
+    Raises:
+        CannotLookError: the cluster cannot be read, or the results cannot be written.
     """
+    # The client takes 70 MiB: imported only if there is a cluster.
+    from commands.cluster.reader import ClusterReader
+    from commands.report.publish import CannotPublishError, publish
+    from runtime.api_server import ApiServerError, ClusterUnavailableError
 
-    cluster: ClusterChoice
-    namespace: str
-    records: str
-    writes: bool
-    name: str
-
-    async def report(self, options: "ConversionOptions", policies: "FilePolicies | None") -> _ReportPart:
-        """The report.
-
-        Raises:
-            CannotLookError: the cluster cannot be read, or the results cannot be written.
-        """
-        # The client takes 70 MiB: imported only if there is a cluster.
-        from commands.cluster.reader import ClusterReader
-        from runtime.api_server import ApiServerError, ClusterUnavailableError
-
-        counter = Counter("objects")
-        async with connected(self.cluster) as server:
-            reader = ClusterReader(server, progress=counter.listed)
-            try:
-                made = await self._read(server, reader, options, policies)
-            except (ClusterUnavailableError, ApiServerError) as error:
-                raise CannotLookError(str(error)) from error
-            finally:
-                counter.clear()
-            if self.writes:
-                await self._write(reader, made.report, counter)
-        return made
-
-    async def _read(
-        self,
-        server: "Connection",
-        reader: "ClusterReader",
-        options: "ConversionOptions",
-        policies: "FilePolicies | None",
-    ) -> _ReportPart:
-        from commands.devices import device_map
-        from commands.devices.node_devices import ClusterDevices
-        from commands.report.build import ReportBuilder
-        from commands.report.inputs import ClusterInputs, read_records, read_surroundings
-        from commands.status import kueue
-        from commands.status.lines import CheckResult
-        from neuron.hardware.instances import Catalogue
-
-        catalogue = policies.catalogue if policies else Catalogue()
-        around = await read_surroundings(reader, server.address)
-        devices = ClusterDevices.of(around.seen, around.store.kubernetes_version(), catalogue)
-        counted = kueue.counted_classes(around.queues)
-        builder = ReportBuilder(options, around.store, policies, devices, counted)
-        lines = kueue.check(around.queues, [options.device_class])
-        notes = [*(device_map.build(around.seen, catalogue) if devices is None else devices.map).problems]
-        notes += [around.unknown] if around.unknown else []
-        notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
-        builder.notes += notes
-        inputs = ClusterInputs(reader, self.namespace)
-        await inputs.read(builder)
-        shadowed: tuple[Shadowed, ...] = ()
-        if self.records:
-            shadowed = await read_records(reader, self.records, self.namespace, builder.notes)
-        where = f" in namespace {self.namespace}" if self.namespace else ""
-        origin = f"{self.name} ({server.address})" if self.name else server.address
-        made = builder.build(heading(origin + where), shadowed)
-        return _ReportPart(made, inputs.complete and not made.problems)
-
-    async def _write(self, reader: "ClusterReader", made: "Report", counter: Counter) -> None:
-        from commands.report.publish import CannotPublishError, publish
-
+    counter = Counter("objects")
+    async with connected(cluster) as server:
+        reader = ClusterReader(server, progress=counter.listed)
+        origin = f"{name} ({server.address})" if name else server.address
+        origin += f" in namespace {namespace}" if namespace else ""
         try:
-            counter.say(await publish(reader, made, self.namespace))
-        except CannotPublishError as error:
+            made = await _read(reader, server.address, options, policies, namespace, records, origin)
+        except (ClusterUnavailableError, ApiServerError) as error:
             raise CannotLookError(str(error)) from error
+        finally:
+            counter.clear()
+        if writes:
+            try:
+                counter.say(await publish(reader, made.report, namespace))
+            except CannotPublishError as error:
+                raise CannotLookError(str(error)) from error
+    return made
+
+
+async def _read(
+    reader: "ClusterReader",
+    address: str,
+    options: "ConversionOptions",
+    policies: "FilePolicies | None",
+    namespace: str,
+    records: str,
+    origin: str,
+) -> _ReportPart:
+    from commands.devices import device_map
+    from commands.devices.node_devices import ClusterDevices
+    from commands.report.build import ReportBuilder
+    from commands.report.inputs import ClusterInputs, read_records, read_surroundings
+    from commands.status import kueue
+    from commands.status.lines import CheckResult
+    from neuron.hardware.instances import Catalogue
+
+    catalogue = policies.catalogue if policies else Catalogue()
+    around = await read_surroundings(reader, address)
+    devices = ClusterDevices.of(around.seen, around.store.kubernetes_version(), catalogue)
+    counted = kueue.counted_classes(around.queues)
+    builder = ReportBuilder(options, around.store, policies, devices, counted)
+    builder.notes += (device_map.build(around.seen, catalogue) if devices is None else devices.map).problems
+    builder.notes += [around.unknown] if around.unknown else []
+    lines = kueue.check(around.queues, [options.device_class])
+    builder.notes += [f"{each.text} {each.fix}".rstrip() for each in lines if each.verdict is not CheckResult.WELL]
+    inputs = ClusterInputs(reader, namespace)
+    await inputs.read(builder)
+    shadowed = await read_records(reader, records, namespace, builder.notes) if records else ()
+    made = builder.build(heading(origin), shadowed)
+    return _ReportPart(made, inputs.complete and not made.problems)
 
 
 def _rendered(found: Mapping[str, _ReportPart], output: str, docs_url: str) -> str:

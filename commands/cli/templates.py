@@ -169,7 +169,6 @@ def _age(template: Generated, now: dt.datetime) -> str:
 
 
 def _report_text(report: PruneReport, now: dt.datetime) -> str:
-    """A line per candidate, then a summary."""
     rows = [
         (
             _WORDS[entry.outcome],
@@ -178,14 +177,14 @@ def _report_text(report: PruneReport, now: dt.datetime) -> str:
         )
         for entry in report.entries
     ]
-    return "".join(f"{line}\n" for line in [*aligned(rows), _sum(report)])
-
-
-def _sum(report: PruneReport) -> str:
-    counts = {outcome: sum(entry.outcome is outcome for entry in report.entries) for outcome in PruneAction}
-    told = [f"{count} {_WORDS[outcome]}" for outcome, count in counts.items() if count] or ["nothing to remove"]
+    told = [f"{count} {_WORDS[outcome]}" for outcome, count in _counts(report).items() if count]
     young = report.generated - report.in_use - len(report.entries)
-    return f"{', '.join(told)}; of {report.generated} generated templates {report.in_use} in use, {young} too young."
+    rest = f"of {report.generated} generated templates {report.in_use} in use, {young} too young."
+    return "".join(f"{line}\n" for line in [*aligned(rows), f"{', '.join(told) or 'nothing to remove'}; {rest}"])
+
+
+def _counts(report: PruneReport) -> dict[PruneAction, int]:
+    return {outcome: sum(each.outcome is outcome for each in report.entries) for outcome in PruneAction}
 
 
 def _report_json(report: PruneReport) -> str:
@@ -198,7 +197,7 @@ def _report_json(report: PruneReport) -> str:
             "summary": {
                 "generated": report.generated,
                 "inUse": report.in_use,
-                **{outcome.value: sum(each.outcome is outcome for each in report.entries) for outcome in PruneAction},
+                **{outcome.value: count for outcome, count in _counts(report).items()},
             },
             "problem": report.problem,
         }
@@ -206,12 +205,18 @@ def _report_json(report: PruneReport) -> str:
 
 
 def _list_text(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]], now: dt.datetime) -> str:
-    """A table as kubectl prints them."""
     if not templates:
         return "No generated templates.\n"
     head = ("NAMESPACE", "NAME", "AGE", "PODS", "GROUPS", "PRUNE AFTER")
     rows = [
-        (each.namespace, each.name, _age(each, now), str(len(pods)), str(len(groups)), _mark(each))
+        (
+            each.namespace,
+            each.name,
+            _age(each, now),
+            str(len(pods)),
+            str(len(groups)),
+            (named(each.mark) if each.mark else "-"),
+        )
         for each in templates
         for pods, groups in [_split(users.get(each.key, ()))]
     ]
@@ -219,7 +224,6 @@ def _list_text(templates: Sequence[Generated], users: Mapping[Key, Sequence[User
 
 
 def _list_json(templates: Sequence[Generated], users: Mapping[Key, Sequence[User]]) -> str:
-    """For programs; with the names of pods, PodGroups and Workloads."""
     items = [
         {**_identity(each), "pods": pods, "groups": groups, "pruneAfter": each.mark}
         for each in templates
@@ -232,11 +236,6 @@ def _split(users: Sequence[User]) -> tuple[list[str], list[str]]:
     """Names of pods, and kind and name of PodGroups and Workloads."""
     pods = [name for kind, name in users if kind == "Pod"]
     return pods, [f"{kind} {name}" for kind, name in users if kind != "Pod"]
-
-
-def _mark(template: Generated) -> str:
-    """The annotation, which anybody who may change the template can write."""
-    return named(template.mark) if template.mark else "-"
 
 
 def _identity(template: Generated) -> dict[str, object]:

@@ -136,7 +136,7 @@ async def _join(
     """Join the validator to a cluster; returns what the cluster's version does to claims."""
     # The client takes 70 MiB: imported only if there is a cluster.
     from commands.cluster.reader import ClusterReader
-    from commands.cluster.store import read_store
+    from commands.cluster.snapshot import read_store
     from runtime.api_server import RESOURCE_GROUP, ApiServerError, ClusterUnavailableError, served_versions
 
     try:

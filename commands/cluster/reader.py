@@ -237,7 +237,7 @@ class ClusterReader:
         try:
             return str(loaded_object(await self._body("/version"), "/version").get("gitVersion") or "")
         except ApiAnswerError:
-            raise
+            raise  # What answers is no API server.
         except ApiServerError as error:
             why = Unseen(f"/version cannot be read: {error}.", error=error)
             answered(why)
@@ -357,7 +357,7 @@ class ClusterReader:
                     raise
                 asked_to_wait = error.retry_after
             except TooLongError:
-                raise
+                raise  # The next answer would be as long.
             except ApiServerError:
                 pass  # the last attempt raises it
             await self._sleep(max(asked_to_wait, _PAUSE * attempt))
@@ -369,7 +369,6 @@ class ClusterReader:
 
 
 def _kept(body: bytes, keep: Callable[[Object], T | None]) -> T | None:
-    """None for an object that cannot be read."""
     try:
         item = loaded(body)
         return keep(item) if isinstance(item, dict) and "metadata" in item else None

@@ -20,8 +20,8 @@ from neuron.allocator.search import (
     AllocatorResult,
 )
 from neuron.api import slices, stored_claims
-from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest
-from neuron.api.configs import ConfigEntry, ConfigSource, decode_object
+from neuron.api.claim_specs import ClaimSpec, ClassSpec, DeviceRequest, entries_of
+from neuron.api.configs import ConfigEntry, ConfigSource
 from neuron.api.slices import PublishedDevice, Slice
 from neuron.hardware.device_shapes import Value, catalogue_shapes, qualified
 from neuron.hardware.instances import Catalogue
@@ -256,16 +256,8 @@ def read_demand(claims: Sequence[PodClaim], classes: Mapping[str, ClassSpec] | N
         read = reader.claim(claim.spec, prefix)
         requests += read.requests
         constraints += read.constraints
-    configs = {claim.name: tuple(_configs(claim.spec)) for claim in claims}
+    configs = {claim.name: tuple(entries_of(claim.spec.configs, ConfigSource.FROM_CLAIM)) for claim in claims}
     return ClaimDemand(AllocatorClaim(tuple(requests), tuple(constraints)), tuple(reader.elsewhere), configs)
-
-
-def _configs(spec: ClaimSpec) -> Iterator[ConfigEntry]:
-    """The readable configs for our driver."""
-    for each in spec.configs:
-        decoded = decode_object(each.parameters).config if each.driver == DRIVER else None
-        if decoded is not None:
-            yield ConfigEntry(ConfigSource.FROM_CLAIM, each.requests, decoded)
 
 
 class _ClaimReader:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from commands.cluster.reader import ENDED, Object, Unseen, items
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices.devices import (
     ONLY_PLUGIN,
     PLUGIN_FIRST,
@@ -23,7 +24,6 @@ from commands.devices.devices import (
     largest_connected,
     topology_of,
 )
-from commands.devices.snapshot import ClusterSnapshot
 from conversion.claims.containers import scheduled
 from neuron import names
 from neuron.api.nodes import Node
@@ -72,12 +72,8 @@ def build(snapshot: ClusterSnapshot, catalogue: Catalogue | None = None) -> Devi
         published = [device for part in parts for device in part.devices]
         places.update((pool, device.name) for device in published)
         name = parts[0].node
-        missing = partial.get(pool)
-        found.append(
-            _NodeReader(known, nodes.get(name), held, lookers).node(
-                pool, name, published, plugin_pods.get(name, {}), missing
-            )
-        )
+        reader = _NodeReader(known, nodes.get(name), held, lookers)
+        found.append(reader.node(pool, name, published, plugin_pods.get(name, {}), partial.get(pool)))
     drawn = {node.name for node in found}
     for name, node in nodes.items():
         if name not in drawn and node.legacy:
@@ -117,15 +113,8 @@ def _holdings(claims: Iterable[StoredClaim]) -> tuple[dict[_Place, list[HeldDevi
         pods = tuple(sorted(each.name for each in claim.pods))
         groups = tuple(sorted(each.name for each in claim.groups))
         for result in claim.ours:
-            holding = HeldDevice(
-                metadata.namespace,
-                metadata.name,
-                metadata.uid,
-                pods,
-                result.request,
-                _cores(result.cores),
-                groups=groups,
-            )
+            about = metadata.namespace, metadata.name, metadata.uid
+            holding = HeldDevice(*about, pods, result.request, _cores(result.cores), groups=groups)
             (looking if result.admin_access else held)[result.pool, result.device].append(holding)
     return dict(held), dict(looking)
 
@@ -134,10 +123,10 @@ def _plugin_pods(pods: Iterable[Object]) -> Mapping[str, Mapping[str, int]]:
     """Devices that running pods request from the device plugin: by node, by `namespace/name`."""
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for pod in pods:
-        spec, metadata = pod["spec"], pod["metadata"]
-        if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ENDED:
+        spec, metadata, status = pod["spec"], pod["metadata"], pod.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in ENDED:
             continue
-        if spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus"):
+        if spec.get("resourceClaims") or status.get("extendedResourceClaimStatus"):
             continue
         amounts = +scheduled(spec)
         if amounts:
@@ -176,12 +165,18 @@ class _NodeReader:
         instance_type = said or (self._node.instance_type if self._node else "")
         entry = self._catalogue.get(instance_type)
         whole = self._device(pool, wholes[0], -1) if wholes else None
-        everything = tuple(_of_whole(each) for each in whole.holders) if whole is not None else ()
+        everything = (
+            tuple(dataclasses.replace(each, cores=None, whole_node=True) for each in whole.holders)
+            if whole is not None
+            else ()
+        )
         devices = sorted(
             (self._device(pool, each, position, everything) for position, each in enumerate(single)),
             key=lambda device: device.index,
         )
-        plugin = self._plugin(plugin_pods)
+        plugin: PluginUse | None = None
+        if self._node is not None and self._node.legacy:
+            plugin = PluginUse(self._node.legacy_devices, sum(plugin_pods.values()), tuple(sorted(plugin_pods)))
         if not devices:
             devices = _unpublished(entry, whole, everything, plugin)
         sets = connected_groups(
@@ -253,15 +248,6 @@ class _NodeReader:
                 return UltraServerPlace(server, size, int(position) if position.isdecimal() else None, workload)
         operated = next(filter(None, (each.text(names.ATTRIBUTE_ULTRASERVER) for each in devices)), "")
         return UltraServerPlace(operated, 0, None, workload) if operated or workload else None
-
-    def _plugin(self, pods: Mapping[str, int]) -> PluginUse | None:
-        if self._node is None or not self._node.legacy:
-            return None
-        return PluginUse(self._node.legacy_devices, sum(pods.values()), tuple(sorted(pods)))
-
-
-def _of_whole(holding: HeldDevice) -> HeldDevice:
-    return dataclasses.replace(holding, cores=None, whole_node=True)
 
 
 def _unpublished(

@@ -8,21 +8,22 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
-from commands.cluster.reader import Unseen, items
+from commands.cluster.reader import Object, Unseen, items
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices import device_map
-from commands.devices.allocator_inputs import Hardware, hardware_of, result_of
+from commands.devices.allocator_inputs import Hardware, Selects, hardware_of, result_of
 from commands.devices.devices import DeviceGroup, NodeMap, connected_groups, existing_links, largest_connected
-from commands.devices.snapshot import ClusterSnapshot
 from neuron import names
 from neuron.allocator.search import AllocatorClaim, AllocatorNode, AllocatorResult, SearchTooLongError
 from neuron.api.allocation import config_entries
 from neuron.api.configs import ConfigEntry, configs_in_force
-from neuron.api.nodes import Node
+from neuron.api.nodes import Node, Requirement, required_terms, unmet_selector, unmet_terms
 from neuron.api.slices import Slice, incomplete, newest
 from neuron.api.stored_claims import StoredClaim
+from neuron.api.taints import Taint, TolerationSpec
 from neuron.hardware.device_shapes import DEVICE_ID, qualified
 from neuron.hardware.instances import Catalogue, InstanceType
 from runtime.text import named
@@ -218,9 +219,6 @@ _LAST_LEAKING: Final = (36, 2)
 """The last release of Kubernetes 1 with kubernetes/kubernetes#140436."""
 
 
-T = TypeVar("T")
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishedDevices:
     """The published devices of one node.
@@ -246,6 +244,7 @@ class ClusterDevices:
         claims: all ResourceClaims.
         catalogue: instance types.
         loads: what pods request of their nodes; None: not known.
+        selects: evaluates selectors on the devices.
         minor: version of Kubernetes, such as 36 for 1.36; 0: not known.
         counters_leak: whether the scheduler has kubernetes/kubernetes#140436.
         map: the device map.
@@ -264,6 +263,7 @@ class ClusterDevices:
         self.claims: Final = items(seen.claims)
         self.catalogue: Final = catalogue
         self.loads: Final = seen.loads
+        self.selects: Final = Selects()
         version = _VERSION.match(kubernetes)
         self.minor: Final = 0 if version is None else int(version[1])
         self.counters_leak: Final = version is not None and (self.minor, int(version[2])) <= _LAST_LEAKING
@@ -275,7 +275,10 @@ class ClusterDevices:
         self._held: defaultdict[str, list[AllocatorResult]] = defaultdict(list)
         self._shares: defaultdict[str, defaultdict[str, list[Cores]]] = defaultdict(lambda: defaultdict(list))
         for claim in self.claims:
-            self._hold(claim)
+            for entry in claim.ours:
+                self._held[entry.pool].append(result_of(entry))
+                if entry.share_id:
+                    self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
         self.map: Final = device_map.build(seen, catalogue)
         self._maps = {node.name: node for node in self.map.nodes}
         self._read: dict[str, PublishedDevices] = {}
@@ -286,12 +289,6 @@ class ClusterDevices:
         if isinstance(seen.nodes, Unseen) or isinstance(seen.slices, Unseen):
             return None
         return cls(seen, kubernetes, catalogue or Catalogue())
-
-    def _hold(self, claim: StoredClaim) -> None:
-        for entry in claim.ours:
-            self._held[entry.pool].append(result_of(entry))
-            if entry.share_id:
-                self._shares[entry.pool][entry.device].append(Cores.of_claim(claim, entry.request))
 
     def publishes(self, node: str) -> bool:
         """Whether the driver publishes slices of the node, with or without devices."""
@@ -316,3 +313,48 @@ class ClusterDevices:
             held = tuple(each for each in self._held[pool] if each.device in known)
             self._read[node] = PublishedDevices(hardware, held, self._missing.get(pool), self._shares[pool])
         return self._read[node]
+
+
+# --- whether a pod may run on a node, apart from its devices: selection and taints ------------------------------------
+
+# Source: the scheduler's plugins NodeAffinity, NodeUnschedulable and TaintToleration. Volumes, ports, affinity to other
+# pods and preemption are not judged.
+
+
+TYPE_LABELS: Final = (names.LABEL_INSTANCE_TYPE, names.LABEL_INSTANCE_TYPE_BETA)
+
+
+def unmet_selection(pod: Object, node: Node) -> list[Requirement]:
+    """The requirements of the pod's node selection that the node does not meet; empty if it may run there.
+
+    Of terms, which are alternatives, those of the closest one.
+    """
+    spec = pod.get("spec") or {}
+    unmet = unmet_selector(spec.get("nodeSelector") or {}, node.labels)
+    terms = required_terms(spec.get("affinity"))
+    return unmet if terms is None else unmet + unmet_terms(terms, node.name, node.labels)
+
+
+def requirement_text(requirement: Requirement) -> str:
+    """A requirement as people write it: `disk in (ssd)`."""
+    key, operator = named(requirement.get("key")), requirement.get("operator")
+    values = ", ".join(map(named, requirement.get("values") or ()))
+    words = {
+        "In": f"in ({values})",
+        "NotIn": f"not in ({values})",
+        "Exists": "exists",
+        "DoesNotExist": "does not exist",
+    }
+    return f"{key} {words.get(str(operator), f'{named(operator)} {values}')}"
+
+
+def untolerated(pod: Object, node: Node) -> list[Taint]:
+    """The taints of a node that keep the pod off it."""
+    tolerations = [TolerationSpec.read(each) for each in (pod.get("spec") or {}).get("tolerations") or ()]
+    preventing = (taint for taint in node.taints if taint.prevents)
+    return [taint for taint in preventing if not any(each.tolerates(taint) for each in tolerations)]
+
+
+def taint_text(taint: Taint) -> str:
+    value = f"={named(taint.value)}" if taint.value else ""
+    return f"{named(taint.key)}{value}:{named(taint.effect)}"

@@ -15,7 +15,7 @@ from cluster.kinds.namespaces import QuotaEffect, quota_effects
 from cluster.store import KINDS as STORED_KINDS
 from cluster.store import StoredKind
 from commands.cluster.reader import Object
-from commands.cluster.store import Kept, fill
+from commands.cluster.snapshot import Kept, fill
 from commands.objects.decider import Decider
 from commands.objects.manifests import FileStore, Manifest
 from conversion.asks.conversion_context import ConversionOptions
@@ -180,31 +180,29 @@ class Previewer:
         path, template, decision, settings = part.place.path, part.place.template, part.decision, part.answer.settings
         subject = f"pods of {path_text(path)} in {_subject(manifest)}" if path else _subject(manifest)
         findings = (*(() if part.left is None else (part.left,)), *part.findings, *own)
-        view = part.facts.pod
+        view, mode, namespace = part.facts.pod, Mode(self.context.options.mode), manifest.namespace
         if view is None or decision.reason == "unreadable":
-            off, default = Mode(self.context.options.mode), self._chosen.default
+            default = self._chosen.default
             return AdmissionPreview(
-                subject, place, manifest.namespace, (), off, default, decision, template, template, findings
+                subject, place, namespace, (), mode, default, decision, template, template, findings
             )
         if settings is None:
             # An excluded namespace.
-            annotated = annotated_settings(
-                view.annotations, self._view.namespace(manifest.namespace), Mode(self.context.options.mode)
-            )
+            annotated = annotated_settings(view.annotations, self._view.namespace(namespace), mode)
             settings = combined(annotated, part.facts.steering)
         after = patched(template, decision.patch)
-        claims = tuple(_with_group(self._claims_of(after, manifest.namespace, decision), part.facts))
+        claims = tuple(_with_group(self._claims_of(after, namespace, decision), part.facts))
         created = [claim.spec for claim in claims if claim.spec is not None and claim.kind == "ResourceClaimTemplate"]
-        quotas = [each.data for each in self._view.written("ResourceQuota", manifest.namespace).values()]
+        quotas = [each.data for each in self._view.written("ResourceQuota", namespace).values()]
         steering = part.facts.steering
         hits = () if part.unknown_kind else tuple(self._hits(manifest, (part.place, after), decision, steering))
         return AdmissionPreview(
             subject,
             place,
-            manifest.namespace,
+            namespace,
             tuple(_asks(view)),
             settings.mode,
-            self._decided_by(settings, manifest.namespace, steering),
+            self._decided_by(settings, namespace, steering),
             decision,
             template,
             after,
@@ -225,17 +223,14 @@ class Previewer:
                 return f"annotation {names.ANNOTATION_CONVERT} of Namespace {namespace}"
             case "policy":
                 locked, policy = ", which is locked" if steering.locked else "", steering.decided_by("mode")
-                return f"ConversionPolicy {policy} ({self._place_of(policy, PodRule)}){locked}"
+                rule = self._rule(policy, PodRule)
+                return f"ConversionPolicy {policy} ({_place(rule) if rule else ''}){locked}"
             case _:
                 return self._chosen.default
 
     def _rule(self, name: str, kind: type[AnyPodRule]) -> AnyPodRule | None:
         rules = self._chosen.policies.loaded.rules if self._chosen.policies else ()
         return next((rule for rule in rules if isinstance(rule, kind) and rule.name == name), None)
-
-    def _place_of(self, name: str, kind: type[AnyPodRule]) -> str:
-        rule = self._rule(name, kind)
-        return _place(rule) if rule else ""
 
     def _hits(
         self,
@@ -357,7 +352,7 @@ def store_of(
 
     Args:
         found: objects; of two with one name, the later one counts. They count before `seen`.
-        seen: what was read of kinds (`commands.devices.snapshot.stored`).
+        seen: what was read of kinds (`commands.cluster.snapshot.stored`).
         listed: kinds and namespaces of which `found` has all objects.
         kubernetes: version of the cluster's API server; empty: not known.
         unknown_pools: why the pools of the cluster are not known; empty if they are.

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commands.cluster.reader import ENDED, Object
-from commands.devices import node_fit
 from commands.devices.devices import fault_text
+from commands.devices.node_devices import taint_text
 from commands.explain.explanation import (
     Block,
     Diagnosis,
@@ -27,7 +27,6 @@ from conversion.objects.queues import KUEUE_GROUP
 from conversion.patches.decision import Outcome
 from neuron import names
 from neuron.api.fields import mapping, mappings
-from neuron.api.nodes import Node
 from neuron.api.workloads import ALLOCATED, group_of, state_of
 from neuron.codes import CODES
 from neuron.findings import known_codes
@@ -175,7 +174,9 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
     wanted = +scheduled(facts.spec)
     if not wanted or facts.node_name or facts.in_tree:
         return None
-    offering = [node for node in facts.all_nodes if _offers(node, wanted)]
+    offering = [
+        node for node in facts.all_nodes if all(node.offered(resource) >= amount for resource, amount in wanted.items())
+    ]
     text = " and ".join(f"{resource}: {amount}" for resource, amount in wanted.items())
     said = condition(facts.pod, "PodScheduled")
     evidence = condition_quote(said)
@@ -190,10 +191,6 @@ def not_converted(facts: DiagnosisInputs) -> Diagnosis | None:
         return Diagnosis("waits-for-autoscaler", PodState.WAITS, waits, _AUTOSCALER_FIX, evidence)
     text = f"It was not converted and requests {text}, which no node offers. {_why_not_converted(facts)}"
     return Diagnosis("not-converted", PodState.STUCK, text, _conversion_fix(facts), evidence)
-
-
-def _offers(node: Node, wanted: Mapping[str, int]) -> bool:
-    return all(node.offered(resource) >= amount for resource, amount in wanted.items())
 
 
 def _why_not_converted(facts: DiagnosisInputs) -> str:
@@ -445,7 +442,7 @@ def sick(facts: DiagnosisInputs) -> Diagnosis | None:
         for published in slice_.devices:
             taints = [each for each in published.taints if each.key not in _ABOUT_OTHERS]
             if published.name in held and taints:
-                taint = node_fit.taint_text(taints[0])
+                taint = taint_text(taints[0])
                 text = f"It uses {named(published.name)} on {facts.node_name}, which has the taint {taint}."
                 return Diagnosis("device-tainted", PodState.STUCK, text, SICK_FIX)
     fault = fault_text(facts.node) if facts.node is not None else ""

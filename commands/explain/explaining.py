@@ -1,7 +1,6 @@
 """Joins the parts: pods of files, and pods of a cluster, to explanations. Pure."""
 
 import dataclasses
-import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -9,9 +8,9 @@ from typing import Final
 from checks.claims.device_index import SelectorError
 from cluster.resources import PODS
 from commands.cluster.reader import ENDED, Object, items
-from commands.devices.allocator_inputs import PodClaim, Selects, UnknownClassError, read_demand
+from commands.cluster.snapshot import stored
+from commands.devices.allocator_inputs import PodClaim, UnknownClassError, read_demand
 from commands.devices.node_devices import ClusterDevices
-from commands.devices.snapshot import stored
 from commands.explain.admission_preview import AdmissionPreview, Chosen, Previewer, store_of
 from commands.explain.diagnosis import diagnose
 from commands.explain.explanation import Block, Blocked, DiagnosisInputs, Explanation, NodeVerdict, gates_of
@@ -20,7 +19,7 @@ from commands.explain.reads import KUEUE_GATE, QUEUED, Live, StoredPod, live_man
 from commands.objects.manifest_files import ManifestSource
 from commands.objects.manifests import Manifest, manifests
 from conversion.claims.containers import scheduled
-from conversion.findings.obstacles import READERS, unread
+from conversion.findings.pod_findings import READERS, unread
 from conversion.patches.decision import Outcome
 from neuron.api.claim_reader import claim_spec
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Request
@@ -77,10 +76,6 @@ class Explainer:
         claims = items(live.snapshot.claims) if live else ()
         self._claims = {(each.metadata.namespace, each.metadata.name): each for each in claims}
 
-    @functools.cached_property
-    def _selects(self) -> Selects:
-        return Selects()
-
     def files(self) -> Iterator[Explanation]:
         """The pods of the files, in their order."""
         for source in self._files:
@@ -106,27 +101,34 @@ class Explainer:
         labels = self._view.namespace_labels(namespace)
         nodes, notes, unknown_class = self._nodes(preview, pod, claims)
         live = self._live
+        bound = (pod.get("spec") or {}).get("nodeName")
+        all_nodes = self._cluster.nodes if self._cluster else ()
+        groups = self._objects(POD_GROUP, namespace)
+        group = next((each.data for each in groups if each.name == group_of(pod)), None)
+        knows_groups = live is not None and (POD_GROUP, namespace) in live.listed
+        group_missing = knows_groups and bool(group_of(pod)) and group is None
+        templates = self._templates_of(pod)
+        workloads = self._objects(ULTRASERVER_WORKLOAD, namespace)
         diagnosis = diagnose(
             DiagnosisInputs(
                 pod,
                 facts.events,
                 preview,
                 claims=claims,
-                templates=self._templates_of(pod),
+                templates=templates,
                 nodes=nodes,
-                node=self._node_of(pod),
-                all_nodes=self._cluster.nodes if self._cluster else (),
+                node=next((node for node in all_nodes if bound and node.name == bound), None),
+                all_nodes=all_nodes,
                 slices=items(live.snapshot.slices) if live else (),
                 not_called=live.installation.not_called(namespace, labels) if live else "",
                 unknown_class=unknown_class,
                 in_tree=self._in_tree(pod) is not None,
-                group=self._group_of(pod),
-                group_missing=self._lacks_group(pod),
-                workload=self._workload_of(pod),
+                group=group,
+                group_missing=group_missing,
+                workload=next((each.data for each in workloads if template_of(each.data) in templates), None),
                 queued=self._queued(pod),
             )
         )
-        bound = bool((pod.get("spec") or {}).get("nodeName"))
         told = (*notes, *facts.notes, *(live.notes if live else ()))
         return self._counted(Explanation(preview, None if bound else nodes, told, diagnosis))
 
@@ -182,7 +184,7 @@ class Explainer:
         if notes:
             return None, tuple(notes), ""
         try:
-            demand = read_demand(waiting, self._view.device_classes(), self._selects)
+            demand = read_demand(waiting, self._view.device_classes(), cluster.selects)
         except UnknownClassError as error:
             return None, (), str(error)
         except SelectorError as error:
@@ -224,7 +226,6 @@ class Explainer:
         return found
 
     def _objects(self, kind: str, namespace: str) -> Iterator[Manifest]:
-        """The objects of a kind and namespace of the cluster."""
         found = self._live.objects if self._live else ()
         return (each for each in found if (each.kind, each.namespace) == (kind, namespace))
 
@@ -235,38 +236,17 @@ class Explainer:
         wanted = [each.get("resourceClaimTemplateName") for each in (pod.get("spec") or {}).get("resourceClaims") or ()]
         return {name: name in known if listed else None for name in wanted if name}
 
-    def _group_of(self, pod: Object) -> Object | None:
-        """Its PodGroup; None if it has none, or it is not known."""
-        groups = self._objects(POD_GROUP, pod["metadata"].get("namespace") or "")
-        return next((each.data for each in groups if each.name == group_of(pod)), None)
-
-    def _workload_of(self, pod: Object) -> Object | None:
-        """The NeuronUltraServerWorkload that makes a template of a pod."""
-        wanted = self._templates_of(pod)
-        known = self._objects(ULTRASERVER_WORKLOAD, pod["metadata"].get("namespace") or "")
-        return next((each.data for each in known if template_of(each.data) in wanted), None)
-
     def _queued(self, pod: Object) -> Object | None:
         """The Workload that Kueue made of a pod which it holds back; of several pods, they own it together."""
         metadata = pod["metadata"]
         if not metadata.get("uid") or KUEUE_GATE not in gates_of(pod):
             return None
         known = self._objects(QUEUED[1], metadata.get("namespace") or "")
-        own = (each.data for each in known if each.group == QUEUED[0])
-        return next((each for each in own if metadata["uid"] in _owners(each)), None)
-
-    def _lacks_group(self, pod: Object) -> bool:
-        listed = self._live is not None and (POD_GROUP, pod["metadata"].get("namespace") or "") in self._live.listed
-        return listed and bool(group_of(pod)) and self._group_of(pod) is None
-
-    def _node_of(self, pod: Object) -> Node | None:
-        name = (pod.get("spec") or {}).get("nodeName")
-        nodes = self._cluster.nodes if self._cluster else ()
-        return next((node for node in nodes if node.name == name), None)
-
-
-def _owners(item: Object) -> set[object]:
-    return {each.get("uid") for each in mappings(mapping(item.get("metadata")).get("ownerReferences"))}
+        for each in known:
+            owners = mappings(mapping(each.data.get("metadata")).get("ownerReferences"))
+            if each.group == QUEUED[0] and any(owner.get("uid") == metadata["uid"] for owner in owners):
+                return each.data
+        return None
 
 
 def _unbound(pod: Object) -> Object:

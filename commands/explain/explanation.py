@@ -110,12 +110,12 @@ def grouped(verdicts: Iterable[NodeVerdict]) -> tuple[NodeGroup, ...]:
         if each.block is not None:
             found[each.block, each.reason].append(each)
     groups = [NodeGroup(block, reason, tuple(nodes)) for (block, reason), nodes in found.items()]
-    return tuple(sorted(groups, key=_distance))
 
+    def distance(group: NodeGroup) -> tuple[int, int, int, str]:
+        free = max(node.free for node in group.nodes)
+        return _ORDER[group.block], -free, -len(group.nodes), group.reason
 
-def _distance(group: NodeGroup) -> tuple[int, int, int, str]:
-    free = max(node.free for node in group.nodes)
-    return _ORDER[group.block], -free, -len(group.nodes), group.reason
+    return tuple(sorted(groups, key=distance))
 
 
 class PodState(enum.StrEnum):

@@ -11,16 +11,24 @@ from typing import Final, TypeAlias
 
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
-from commands.devices import node_fit
 from commands.devices.allocator_inputs import JOINT, ClaimDemand, Hardware
 from commands.devices.devices import HeldDevice, NodeMap, connected_sets, connects
-from commands.devices.node_devices import ClusterDevices, PublishedDevices, conflict, lnc_of
+from commands.devices.node_devices import (
+    TYPE_LABELS,
+    ClusterDevices,
+    PublishedDevices,
+    conflict,
+    lnc_of,
+    requirement_text,
+    taint_text,
+    unmet_selection,
+    untolerated,
+)
 from commands.explain.explanation import Block, Blocked, NodeVerdict
 from neuron import names
 from neuron.allocator.search import (
     AllocatorAlternative,
     AllocatorClaim,
-    AllocatorConstraint,
     AllocatorDevice,
     AllocatorNode,
     AllocatorRequest,
@@ -97,10 +105,15 @@ class _Question:
         return node.allocate(AllocatorClaim(self.claim.requests) if loose else self.claim)
 
     def _why(self) -> Blocked:
+        # From what nothing helps against to what ends by itself: the first that is true is the reason.
         if self._try(empty=True, untainted=True, sound=True) is None:
             return self._never()
         if self._try(empty=True) is None or self._try(untainted=True) is not None:
-            return self._tainted()
+            keys = {taint.key for device in self.hardware.devices for taint in device.taints}
+            if keys == {names.TAINT_DEVICE_PLUGIN}:
+                reason = "the device plugin still owns its devices: the driver holds them back (taint)"
+                return Blocked(Block.PLUGIN, reason)
+            return Blocked(Block.TAINTED, "devices that the pod needs are tainted")
         if self.counters_leak and self._try(sound=True) is not None:
             reason = (
                 "the scheduler loses count of the node's devices (kubernetes/kubernetes#140436): groups stay hidden"
@@ -131,27 +144,20 @@ class _Question:
             return Blocked(Block.TOO_FEW, f"it has no {needed or ''} devices that are connected".replace("  ", " "))
         return Blocked(Block.TOO_FEW, f"it has {has} devices" + (f", the pod needs {needed}" if needed else ""))
 
-    def _tainted(self) -> Blocked:
-        keys = {taint.key for device in self.hardware.devices for taint in device.taints}
-        if keys == {names.TAINT_DEVICE_PLUGIN}:
-            return Blocked(Block.PLUGIN, "the device plugin still owns its devices: the driver holds them back (taint)")
-        return Blocked(Block.TAINTED, "devices that the pod needs are tainted")
-
-    def _admitted(self) -> list[str]:
+    def _admitted(self) -> list[AllocatorDevice]:
         """Devices that a request may get."""
         parts = [part for request in self.claim.requests for part in request.alternatives]
-        return [each.name for each in self.hardware.devices if any(part.selects(each) for part in parts)]
+        return [each for each in self.hardware.devices if any(part.selects(each) for part in parts)]
 
     def _free(self) -> list[AllocatorDevice]:
-        """The devices that the claim may get and that no claim holds."""
+        """Those of them that no claim holds, and no taint keeps from the claim."""
         node = self.hardware.node(self.held)
-        admitted = set(self._admitted())
         parts = [part for request in self.claim.requests for part in request.alternatives]
         tolerations = [each for part in parts for each in part.tolerations]
         return [
             device
-            for device in self.hardware.devices
-            if device.name in admitted and not prevents_allocation(device.taints, tolerations)
+            for device in self._admitted()
+            if not prevents_allocation(device.taints, tolerations)
             if not node.in_use(device) and not node.consumed(device)
         ]
 
@@ -215,13 +221,13 @@ def _node_block(pod: Object, node: Node, instance_type: str) -> Blocked | None:
     """Why a node cannot take a pod, before devices are looked at; None if it can."""
     if not node.ready:
         return Blocked(Block.NOT_READY, "the node is not ready: its kubelet does not answer")
-    untolerated = node_fit.untolerated(pod, node)
-    if node.cordoned and untolerated:
+    taints = untolerated(pod, node)
+    if node.cordoned and taints:
         return Blocked(Block.CORDONED, "cordoned")
-    if unmet := node_fit.unmet_selection(pod, node):
+    if unmet := unmet_selection(pod, node):
         return _unmet(unmet, instance_type)
-    if untolerated:
-        texts = ", ".join(map(node_fit.taint_text, untolerated))
+    if taints:
+        texts = ", ".join(map(taint_text, taints))
         return Blocked(Block.NODE_TAINT, f"the pod does not tolerate the node's taint {texts}")
     return None
 
@@ -235,12 +241,12 @@ def _load_block(pod: Object, node: Node, cluster: ClusterDevices) -> Blocked | N
 
 
 def _unmet(unmet: Sequence[Requirement], instance_type: str) -> Blocked:
-    by_type = [each for each in unmet if each.get("key") in node_fit.TYPE_LABELS]
+    by_type = [each for each in unmet if each.get("key") in TYPE_LABELS]
     if len(by_type) == len(unmet):
         wanted = ", ".join(map(named, by_type[0].get("values") or ()))
         actual = named(instance_type or "unknown")
         return Blocked(Block.WRONG_TYPE, f"wrong type: {actual}; the pod needs {short(wanted)}")
-    texts = ", ".join(node_fit.requirement_text(each) for each in unmet if each not in by_type)
+    texts = ", ".join(requirement_text(each) for each in unmet if each not in by_type)
     return Blocked(Block.SELECTION, f"the pod's node selection: {short(texts)}")
 
 
@@ -256,20 +262,15 @@ class _Placer:
 
     def ask(self, node: Node) -> _Answer:
         """The devices that the pod gets on a node, or why it gets none."""
-        return self._by_claims(node) or self._by_devices(node)
-
-    def _by_claims(self, node: Node) -> Blocked | None:
         for allocation in self._allocated:
             selector = allocation.node_selector
             if selector and unmet_terms(selector.get("nodeSelectorTerms") or (), node.name, node.labels):
                 return Blocked(Block.ELSEWHERE, "a claim of the pod is allocated on another node")
         if self._cluster.publishes(node.name):
-            return None
+            return self._by_devices(node)
         if node.legacy:
             return Blocked(Block.PLUGIN, "the device plugin still owns its devices, and the driver does not run")
         return Blocked(Block.NO_DRIVER, "the driver publishes nothing: it does not run there, or has no devices")
-
-    # --- its devices --------------------------------------------------------------------------------------------
 
     def _by_devices(self, node: Node) -> _Answer:
         found = self._cluster.devices(node.name)
@@ -312,28 +313,22 @@ class _Placer:
                 ids = {each.name: each for each in found.hardware.devices}
                 where = _ranges(ids[each.device] for each in missed)
                 return Blocked(Block.NOT_TRIED, f"free: devices {where}; not tried by the claim", _MOST_ALTERNATIVES)
+        detail = blocked.detail
         match blocked.block:
             case Block.HELD:
-                return dataclasses.replace(blocked, detail=_holders(mapped))
+                detail = _holders(mapped)
             case Block.NOT_CONNECTED:
-                most = len(mapped.largest_free)
-                return dataclasses.replace(blocked, detail=f"at most {most} of them connected; {_holders(mapped)}")
+                detail = f"at most {len(mapped.largest_free)} of them connected; {_holders(mapped)}"
             case Block.TAINTED:
-                sick = [
-                    f"{named(device.name)} {named(device.fault or device.taints[0])}"
-                    for device in mapped.devices
-                    if device.taints
-                ]
-                return dataclasses.replace(blocked, detail=few(sick, _MOST_HOLDERS))
-        return blocked
+                tainted = [each for each in mapped.devices if each.taints]
+                sick = [f"{named(each.name)} {named(each.fault or each.taints[0])}" for each in tainted]
+                detail = few(sick, _MOST_HOLDERS)
+        return dataclasses.replace(blocked, detail=detail)
 
 
 def _holders(mapped: NodeMap) -> str:
     """Who holds the devices of a node, the largest first."""
-    counts: Counter[str] = Counter()
-    for device in mapped.devices:
-        for name in {_holder(each) for each in device.holders}:
-            counts[name] += 1
+    counts = Counter(name for device in mapped.devices for name in {_holder(each) for each in device.holders})
     held = [f"{name} ({count})" for name, count in counts.most_common()]
     return f"held by {few(held, _MOST_HOLDERS)}" if held else ""
 
@@ -363,7 +358,7 @@ def untried(
         pod: after conversion: its containers say which requests they use together.
         node: with what other claims hold.
     """
-    if demand.elsewhere or not all(map(_connects, demand.claim.constraints)):
+    if demand.elsewhere or any(each.distinct or not connects(each.attribute) for each in demand.claim.constraints):
         return None
     asked = [_admitting(each, node.devices) for each in demand.claim.requests]
     parts = [part for each in asked for part in each.alternatives]
@@ -382,10 +377,6 @@ def untried(
         return None
 
 
-def _connects(constraint: AllocatorConstraint) -> bool:
-    return not constraint.distinct and connects(constraint.attribute)
-
-
 def _admitting(request: AllocatorRequest, devices: Sequence[AllocatorDevice]) -> AllocatorRequest:
     """The request with the alternatives that admit a device of the node."""
     parts = tuple(part for part in request.alternatives if any(map(part.selects, devices)))
@@ -393,7 +384,6 @@ def _admitting(request: AllocatorRequest, devices: Sequence[AllocatorDevice]) ->
 
 
 def _used_together(pod: Object, requests: Sequence[AllocatorRequest]) -> Iterator[list[AllocatorRequest]]:
-    """The requests by what one container uses."""
     sets = [{place} for place in range(len(requests))]
     spec = mapping(pod.get("spec"))
     for container in (each for field in _USERS for each in mappings(spec.get(field))):
@@ -438,4 +428,5 @@ def _everywhere(
 
 
 def _among(ids: Collection[int], admits: Callable[[AllocatorDevice], bool]) -> Callable[[AllocatorDevice], bool]:
+    # Written in the loop, all alternatives would have the ids of the last one.
     return lambda device: device.attributes.get(DEVICE_ID) in ids and admits(device)

@@ -10,25 +10,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from cluster import resources
 from cluster.collections import SUPPLIES
-from cluster.kinds.replicas import LABELS
-from cluster.resources import (
-    CONFIG_MAPS,
-    CORE_EVENTS,
-    DEPLOYMENTS,
-    LIMIT_RANGES,
-    MUTATING_CONFIGURATIONS,
-    NAMESPACES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_QUOTAS,
-    VERTICAL_POD_AUTOSCALERS,
-)
+from cluster.kinds.replicas import SELECTOR, is_labelled
 from cluster.store import POOLS, StoredKind
 from commands.cluster.reader import ENDED, ClusterReader, Kind, Object, Seen, Unseen, items, whole
-from commands.cluster.store import Kept, read_kinds
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot
+from commands.cluster.snapshot import ClusterSnapshot, Kept, read_kinds, read_snapshot
 from commands.explain.explanation import event_order, gates_of
 from commands.objects.manifests import Manifest
 from conversion.asks.conversion_context import ConversionOptions
@@ -95,7 +82,7 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     """
     called = _called(configurations)
     # Anybody can label a Deployment. The webhook's is where the API server sends reviews, which only admins decide.
-    found = [each for each in deployments if _is_webhook(each)]
+    found = [each for each in deployments if is_labelled(each)]
     places = {called.service_namespace}
     if configurations is None:
         places = {each["metadata"].get("namespace") for each in found}
@@ -116,11 +103,6 @@ def read_installation(deployments: Iterable[Object], configurations: Iterable[Ob
     maps = tuple((metadata["namespace"], name) for name in _policy_maps(pod))
     default = f"the webhook's default ({place}, --mode)"
     return dataclasses.replace(called, options=options, default=default, config_maps=maps)
-
-
-def _is_webhook(deployment: Object) -> bool:
-    labels = deployment["metadata"].get("labels") or {}
-    return LABELS.items() <= labels.items()
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, object]]:
@@ -184,9 +166,9 @@ QUEUED: Final = (KUEUE_GROUP, "Workload")
 
 _WORKLOADS: Final = (workloads.ULTRASERVERS, workloads.ULTRASERVER_WORKLOAD)
 _OF_NAMESPACE: Final = (
-    (RESOURCE_QUOTAS, "ResourceQuota"),
-    (LIMIT_RANGES, "LimitRange"),
-    (RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate"),
+    (resources.RESOURCE_QUOTAS, "ResourceQuota"),
+    (resources.LIMIT_RANGES, "LimitRange"),
+    (resources.RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate"),
 )
 
 
@@ -261,18 +243,24 @@ class Reads:
                 objects += [live_manifest(each, resource, kind) for each in items(seen)]
                 notes += _note(seen, f"{kind}s of namespace {namespace} are not known.")
                 listed |= set() if isinstance(seen, Unseen) else {(kind, namespace)}
-            resizing = await reader.list(VERTICAL_POD_AUTOSCALERS, namespace, keep=whole, absent=True)
-            objects += [live_manifest(each, VERTICAL_POD_AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)]
+            resizing = await reader.list(resources.VERTICAL_POD_AUTOSCALERS, namespace, keep=whole, absent=True)
+            objects += [
+                live_manifest(each, resources.VERTICAL_POD_AUTOSCALERS, AUTOSCALER[1]) for each in items(resizing)
+            ]
             notes += _note(resizing, "VerticalPodAutoscalers that resize pods in place are not known.")
-            known = await reader.get(NAMESPACES, "", namespace)
-            objects += [live_manifest(each, NAMESPACES, "Namespace") for each in items(known)]
+            known = await reader.get(resources.NAMESPACES, "", namespace)
+            objects += [live_manifest(each, resources.NAMESPACES, "Namespace") for each in items(known)]
             notes += _note(known, f"The annotations of Namespace {namespace} are not known.")
             if isinstance(claims, Unseen):
-                own += items(await reader.list(RESOURCE_CLAIMS, namespace, keep=read_stored_claim))
+                own += items(await reader.list(resources.RESOURCE_CLAIMS, namespace, keep=read_stored_claim))
         if isinstance(claims, Unseen):
             notes += _note(claims, "Devices that claims of other namespaces hold are taken for free.")
             found = dataclasses.replace(found, claims=tuple(own))
-        objects += [live_manifest(_body(each), RESOURCE_CLAIMS, "ResourceClaim") for each in items(found.claims)]
+        for each in items(found.claims):
+            # The part of a claim that validation reads.
+            about = {"namespace": each.metadata.namespace, "name": each.metadata.name, "uid": each.metadata.uid}
+            claim = {"metadata": about, "spec": each.spec}
+            objects.append(live_manifest(claim, resources.RESOURCE_CLAIMS, "ResourceClaim"))
         notes += _note(found.nodes, "Nodes cannot be judged.") + _note(found.slices, "Devices cannot be judged.")
         installation, files, more = await self._installation()
         notes += more
@@ -305,7 +293,7 @@ class Reads:
         Raises:
             CannotExplainError: the pod cannot be read.
         """
-        seen = await self._reader.get(PODS, namespace, name)
+        seen = await self._reader.get(resources.PODS, namespace, name)
         if isinstance(seen, Unseen):
             raise CannotExplainError(str(seen))
         if not seen:
@@ -313,7 +301,7 @@ class Reads:
         (pod,) = seen
         uid = pod["metadata"].get("uid", "")
         about = f"involvedObject.uid={uid}"
-        events = await self._reader.list(CORE_EVENTS, namespace, keep=whole, fieldSelector=about)
+        events = await self._reader.list(resources.CORE_EVENTS, namespace, keep=whole, fieldSelector=about)
         notes = tuple(_note(events, "The pod's Events are not known."))
         return StoredPod(pod, tuple(sorted(items(events), key=event_order)), notes)
 
@@ -335,7 +323,7 @@ class Reads:
         if not labels:
             return ()
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        pods = await self._reader.list(PODS, workload.namespace, keep=whole, labelSelector=selector)
+        pods = await self._reader.list(resources.PODS, workload.namespace, keep=whole, labelSelector=selector)
         own = (each for each in items(pods) if labels.items() <= (each["metadata"].get("labels") or {}).items())
         return tuple(sorted(str(each["metadata"]["name"]) for each in own if not _is_well(each)))
 
@@ -353,10 +341,9 @@ class Reads:
         return found.resource
 
     async def _installation(self) -> tuple[Installation, dict[str, bytes], list[str]]:
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
         deployments, configurations = await asyncio.gather(
-            self._reader.list(DEPLOYMENTS, keep=whole, labelSelector=labels),
-            self._reader.list(MUTATING_CONFIGURATIONS, keep=whole),
+            self._reader.list(resources.DEPLOYMENTS, keep=whole, labelSelector=SELECTOR),
+            self._reader.list(resources.MUTATING_CONFIGURATIONS, keep=whole),
         )
         known = None if isinstance(configurations, Unseen) else configurations
         installation = read_installation(items(deployments), known)
@@ -364,7 +351,7 @@ class Reads:
         notes += _note(configurations, "It is not known whether the API server calls the webhook.")
         files: dict[str, bytes] = {}
         for namespace, name in installation.config_maps:
-            seen = await self._reader.get(CONFIG_MAPS, namespace, name)
+            seen = await self._reader.get(resources.CONFIG_MAPS, namespace, name)
             notes += _note(seen, f"The policies in ConfigMap {namespace}/{name} are not known.")
             for each in items(seen):
                 files |= {f"{name}/{key}": str(text).encode() for key, text in (each.get("data") or {}).items()}
@@ -384,12 +371,6 @@ def _is_well(pod: Object) -> bool:
     status = pod.get("status") or {}
     ready = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
     return status.get("phase") in ENDED or ready.get("Ready") == "True"
-
-
-def _body(claim: StoredClaim) -> Object:
-    """The part of a claim that validation reads."""
-    metadata = {"namespace": claim.metadata.namespace, "name": claim.metadata.name, "uid": claim.metadata.uid}
-    return {"metadata": metadata, "spec": claim.spec}
 
 
 def _note(seen: Seen[T], consequence: str) -> list[str]:

@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices.devices import Device, DeviceMap, DeviceState, NodeMap, summarise
-from commands.devices.snapshot import ClusterSnapshot
 from commands.map import drawing
 from commands.map.drawing import (
     DRAWING,
@@ -92,11 +92,8 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
     if node.on_plugin:
         free = f"{len(node.devices)} with the device plugin"
     devices = [_device(node, device, holders.get(device.index, []), numbers) for device in node.devices]
-    searched = [
-        node.name,
-        node.instance_type,
-        *((node.ultraserver.server, node.ultraserver.workload) if node.ultraserver else ()),
-    ]
+    place = node.ultraserver
+    searched = [node.name, node.instance_type, *((place.server, place.workload) if place else ())]
     searched += [text for entry in found for text in (entry.holding.name, *entry.holding.pods, *entry.holding.groups)]
     searched += node.plugin.pods if node.plugin else ()
     return {
@@ -109,12 +106,12 @@ def _node(node: NodeMap, layouts: dict[str, Json]) -> Json:
         "onPlugin": node.on_plugin,
         "fits": node.largest_free,
         "whole": node.open and len(node.free) == len(node.devices),
-        "server": node.ultraserver.server if node.ultraserver else "",
-        "size": node.ultraserver.size if node.ultraserver else 0,
+        "server": place.server if place else "",
+        "size": place.size if place else 0,
         "layout": _layout(node, layouts),
         "claims": [_claim(entry) for entry in found],
         "devices": devices,
-        "states": list(_states(node)),
+        "states": [{"mark": mark, "class": kind, "text": text} for mark, kind, text in states_of(node)],
         "text": " ".join(searched).lower(),
     }
 
@@ -143,11 +140,6 @@ def _device(node: NodeMap, device: Device, holders: list[LegendEntry], numbers: 
         "claims": [numbers[entry.holding.uid or entry.holding.name] for entry in holders],
         "taints": [str(taint) for taint in device.taints],
     }
-
-
-def _states(node: NodeMap) -> Iterator[Json]:
-    for mark, kind, text in states_of(node):
-        yield {"mark": mark, "class": kind, "text": text}
 
 
 def _layout(node: NodeMap, layouts: dict[str, Json]) -> str:
@@ -207,8 +199,8 @@ def as_svg(found: DeviceMap) -> str:
     boxes = [_node_box(node) for node in found.nodes] or [Box((_text(0, 16, found.nothing),), 420, 20)]
     parts: list[str] = []
     top, widest = _PADDING, 0
-    for row in _rows(boxes):
-        left = _PADDING
+    for start in range(0, len(boxes), _COLUMNS):
+        left, row = _PADDING, boxes[start : start + _COLUMNS]
         for box in row:
             parts.append(f'<g transform="translate({left} {top})">{"".join(box.elements)}</g>')
             left += box.width + _PADDING
@@ -220,11 +212,6 @@ def as_svg(found: DeviceMap) -> str:
         f' role="img" aria-label={quoteattr(printable(title, "utf-8"))}>'
         f'<style>{_STYLE}</style><rect class="paper" width="{widest}" height="{top}"/>{"".join(parts)}</svg>\n'
     )
-
-
-def _rows(boxes: Sequence[Box]) -> Iterator[Sequence[Box]]:
-    for start in range(0, len(boxes), _COLUMNS):
-        yield boxes[start : start + _COLUMNS]
 
 
 def _node_box(node: NodeMap) -> Box:
@@ -242,7 +229,11 @@ def _node_box(node: NodeMap) -> Box:
     header = _HEADER + STUB
     elements.append(f'<g transform="translate({STUB} {header})">{"".join(picture(node, drawn, found))}</g>')
     height = header + drawn.rows * (HEIGHT + GAP_Y) - GAP_Y + STUB
-    legend = [*(_entry(entry) for entry in found), *states_of(node)]
+    legend = []
+    for entry in found:
+        used = f", {users(entry.holding, 2)}" if entry.holding.pods or entry.holding.groups else ""
+        legend.append((entry.letter, f"c{entry.colour}", f"{entry.holding.name}: {held(entry)}{used}"))
+    legend += states_of(node)
     for letter, classes, text in legend:
         elements.append(
             f'<g class="swatch {classes}"><rect y="{height + 7}" width="24" height="18" rx="4"/>'
@@ -253,11 +244,6 @@ def _node_box(node: NodeMap) -> Box:
     texts = [node.name, *lines, *(f"     {text}" for _, _, text in legend)]
     drawing = drawn.columns * (WIDTH + GAP_X) - GAP_X + 2 * STUB
     return Box(tuple(elements), max(drawing, int(max(map(len, map(_cut, texts))) * _CHARACTER)), height)
-
-
-def _entry(entry: LegendEntry) -> tuple[str, str, str]:
-    used = f", {users(entry.holding, 2)}" if entry.holding.pods or entry.holding.groups else ""
-    return entry.letter, f"c{entry.colour}", f"{entry.holding.name}: {held(entry)}{used}"
 
 
 def states_of(node: NodeMap) -> Iterator[tuple[str, str, str]]:

@@ -26,9 +26,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commands.cluster.reader import ClusterReader
+from commands.cluster.snapshot import ClusterSnapshot, read_snapshot
 from commands.devices.device_map import build
 from commands.devices.devices import DeviceMap
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from commands.map import page
 from runtime.api_server import ApiServerError
 from runtime.api_transport import Connection

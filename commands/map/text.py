@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices.devices import Device, DeviceMap, DeviceState, HeldDevice, NodeMap, TypeSummary, summarise
-from commands.devices.snapshot import ClusterSnapshot
 from commands.map.drawing import (
     ASCII_MARKS,
     MANY,
@@ -22,7 +22,7 @@ from commands.map.drawing import (
     users,
 )
 from neuron.findings import few
-from runtime.console import Style, encodable, json_text, printable
+from runtime.console import BOLD, GREEN, RED, YELLOW, Style, encodable, json_text, printable
 from runtime.text import counted
 
 MOST_DRAWN: Final = 4
@@ -30,12 +30,11 @@ MOST_LISTED: Final = 60
 
 _COLOURS: Final = (36, 35, 34, 33, 96, 95, 94, 93)
 _STATE_COLOURS: Final = {
-    DeviceState.FREE: 32,
-    DeviceState.UNHEALTHY: 31,
-    DeviceState.TAINTED: 33,
+    DeviceState.FREE: GREEN,
+    DeviceState.UNHEALTHY: RED,
+    DeviceState.TAINTED: YELLOW,
     DeviceState.PLUGIN: 90,
 }
-_BOLD: Final = 1
 _INVERSE: Final = 7
 _CELL: Final = 7
 _GAP: Final = 2
@@ -65,14 +64,16 @@ def as_text(found: DeviceMap, style: Style, *, wide: bool = False, draw: bool = 
     bad = _STATE_COLOURS[DeviceState.UNHEALTHY]
     lines = [style.painted(f"! {_clean(problem, style)}", bad) for problem in found.problems]
     lines += _summary(found, style)
-    if draw or (len(found.nodes) <= MOST_DRAWN and not wide):
+    if draw or not found.nodes or (len(found.nodes) <= MOST_DRAWN and not wide):
         for node in in_order(found.nodes):
             lines += ["", *_drawing(node, style)]
     elif wide or len(found.nodes) <= MOST_LISTED:
         lines += ["", *_table(found.nodes, style)]
     else:
         lines += ["", *_spread(found.nodes, style)]
-    lines += _strays(found, style)
+    if found.strays:
+        shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
+        lines += ["", f"! Claims for devices that no node publishes now: {_clean(few(shown, 3), style)}."]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -84,10 +85,8 @@ def _summary(found: DeviceMap, style: Style) -> Iterator[str]:
         yield found.nothing
         return
     for each in summarise(found.nodes):
-        name = _clean(each.instance_type or "unknown type", style)
-        yield f"{style.painted(name, _BOLD)}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: " + (
-            _states(each)
-        )
+        name = style.painted(_clean(each.instance_type or "unknown type", style), BOLD)
+        yield f"{name}: {counted(each.nodes, 'node')}, {counted(each.devices, 'device')}: {_states(each)}"
         yield f"  {_largest(each, style)}"
 
 
@@ -156,7 +155,8 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _strip(node: NodeMap, style: Style) -> str:
     holders = by_device(entries(node))
-    marks = [_painted_mark(device, holders.get(device.index, []), style) for device in node.devices]
+    found = (_mark(device, holders.get(device.index, []), style) for device in node.devices)
+    marks = [style.painted(mark, *codes) for mark, codes in found]
     return " ".join("".join(marks[start : start + _STRIP]) for start in range(0, len(marks), _STRIP))
 
 
@@ -192,14 +192,16 @@ def ultraserver(node: NodeMap) -> str:
 
 def _drawing(node: NodeMap, style: Style) -> Iterator[str]:
     found = entries(node)
-    yield style.painted(_clean(node.name, style), _BOLD) + "  " + _clean(_headline(node), style)
+    yield style.painted(_clean(node.name, style), BOLD) + "  " + _clean(_headline(node), style)
     if place := ultraserver(node):
         yield f"  {_clean(place, style)}"
     if remark := note(node):
         yield f"  {style.painted(_clean(remark, style), _STATE_COLOURS[DeviceState.TAINTED])}"
     yield from _picture(node, geometry(node), by_device(found), style)
     for entry in found:
-        yield f"  {_entry(entry, style)}"
+        letter = style.painted(entry.letter, _COLOURS[entry.colour], BOLD)
+        name, used_by = entry.holding.name, users(entry.holding)
+        yield f"  {letter} {_clean(name, style)}: {held(entry)}, {_clean(used_by, style)}"
     lookers = sorted({each.name for device in node.devices for each in device.lookers})
     if lookers:
         yield f"  adminAccess, holds nothing: {_clean(few(lookers, 3), style)}"
@@ -236,10 +238,11 @@ def _picture(node: NodeMap, drawn: Geometry, holders: dict[int, list[LegendEntry
             yield _uprights([index in tops for index in here], along)
         cells = []
         for column, index in enumerate(here):
-            fits = index in node.largest_free
-            cells.append(
-                _cell(devices[index], holders.get(index, []), style, fits=fits) if index is not None else " " * _CELL
-            )
+            if index is None:
+                cells.append(" " * _CELL)
+            else:
+                fits = index in node.largest_free
+                cells.append(_cell(devices[index], holders.get(index, []), style, fits=fits))
             if column + 1 < drawn.columns:
                 linked = frozenset((index, here[column + 1])) in lines
                 cells.append((across if linked else " ") * _GAP)
@@ -275,23 +278,12 @@ def _cell(device: Device, holders: Sequence[LegendEntry], style: Style, *, fits:
     return style.painted(f"[{device.index:>2} {mark}{flag}]"[:_CELL], *codes)
 
 
-def _painted_mark(device: Device, holders: Sequence[LegendEntry], style: Style) -> str:
-    mark, codes = _mark(device, holders, style)
-    return style.painted(mark, *codes)
-
-
 def _mark(device: Device, holders: Sequence[LegendEntry], style: Style) -> tuple[str, tuple[int, ...]]:
     if not holders:
         marks = MARKS if _is_rich(style) else ASCII_MARKS
         return marks[device.state], (_STATE_COLOURS[device.state],)
-    codes = (_COLOURS[holders[0].colour], *((_BOLD,) if device.fault else ()))
+    codes = (_COLOURS[holders[0].colour], *((BOLD,) if device.fault else ()))
     return (MANY if len(holders) > 1 else holders[0].letter), codes
-
-
-def _entry(entry: LegendEntry, style: Style) -> str:
-    holding = entry.holding
-    letter = style.painted(entry.letter, _COLOURS[entry.colour], _BOLD)
-    return f"{letter} {_clean(holding.name, style)}: {held(entry)}, {_clean(users(holding), style)}"
 
 
 def _marks(nodes: Sequence[NodeMap], style: Style) -> str:
@@ -317,13 +309,6 @@ def in_order(nodes: Iterable[NodeMap]) -> list[NodeMap]:
         return (node.ultraserver.server, node.ultraserver.position or 0, node.name)
 
     return sorted(nodes, key=place)
-
-
-def _strays(found: DeviceMap, style: Style) -> list[str]:
-    if not found.strays:
-        return []
-    shown = [f"{stray.holding.name} ({stray.pool}/{stray.device})" for stray in found.strays]
-    return ["", f"! Claims for devices that no node publishes now: {_clean(few(shown, 3), style)}."]
 
 
 # --- JSON for programs: fields are only added, not changed ------------------------------------------------------------

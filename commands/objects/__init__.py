@@ -1,4 +1,4 @@
 """Objects of manifest files and of cluster lists, in one view for all commands.
 
-Read in this order: `documents` -> `manifest_files` -> `manifests` -> `file_view`. `file_policies` tests policy files.
+Read in this order: `documents` -> `manifest_files` -> `manifests` -> `decider`. `file_policies` applies policy files.
 """

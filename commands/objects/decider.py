@@ -12,6 +12,7 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from cluster.store import CLAIM_TEMPLATE, Store
 from commands.objects.manifests import FileStore, Manifest
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
+from conversion.asks.pod_demand import KnownClaim, readable_names
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import Template
@@ -24,17 +25,15 @@ from conversion.decide import (
     Part,
     PodFacts,
     decide,
-    decide_claim,
-    enrichable_claim,
     places_of,
     read_pod,
 )
 from conversion.findings.named_templates import KnownTemplates
-from conversion.findings.pod_claims import KnownClaim, readable_names
 from conversion.objects import pods
 from conversion.objects.kinds import KINDS, shared_claims
 from conversion.objects.pod_places import PodPlace
 from conversion.patches.decision import Decision, unchanged
+from conversion.patches.enrich_claims import decide_claim, enrichable_claim
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping

@@ -17,7 +17,6 @@ from commands.objects.manifests import Manifest
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import KIND as TEMPLATE
-from conversion.findings.verification import Sources
 from conversion.objects.pod_places import Path
 from conversion.patches.decision import Decision
 from kubecel.budget import Clock
@@ -91,7 +90,7 @@ class FilePolicies:
             clock: monotonic seconds; bounds evaluation.
             device_class: DeviceClass of generated requests.
         """
-        self._sources = Sources.of(device_class, policies)
+        self._sources = policies.sources(device_class)
         self.loaded: Final = policies
         self._now = now
         self._clock = clock

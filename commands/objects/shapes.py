@@ -88,7 +88,9 @@ class Shapes(Generic[_T]):
         spans = spans_of(document.text)
         paths = {span: path for span, path in _scalars(root) if _is_free(manifest, path)}
         free = {
-            at for at, span in enumerate(spans) if span in paths and not any(_touches(each, span) for each in splices)
+            at
+            for at, span in enumerate(spans)
+            if span in paths and not any((each.start < span[1] and each.end > span[0]) for each in splices)
         }
         # A name that is no text counts as none.
         name = next(
@@ -99,10 +101,6 @@ class Shapes(Generic[_T]):
 
 _NAME: Final = ("metadata", "name")
 _READ_LABELS: Final = frozenset({names.LABEL_CONVERTED, *ALL_KEYS})
-
-
-def _touches(splice: Splice, span: Span) -> bool:
-    return splice.start < span[1] and splice.end > span[0]
 
 
 def _scalars(root: YamlNode) -> Iterator[tuple[Span, Path]]:

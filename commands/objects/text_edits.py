@@ -41,7 +41,7 @@ def apply(text: str, splices: Iterable[Splice]) -> str:
     """
     parts = []
     position = 0
-    for splice in _in_order(splices):
+    for splice in sorted(splices, key=lambda splice: (splice.start, splice.end)):
         if splice.start < position:
             raise OverlapError(f"splices overlap at offset {splice.start}")
         parts += [text[position : splice.start], splice.text]
@@ -158,10 +158,6 @@ def _lines(text: str) -> list[str]:
     """Lines with their line breaks. str.splitlines would split at more characters than patch does."""
     *ended, rest = text.split("\n")
     return [f"{line}\n" for line in ended] + ([rest] if rest else [])
-
-
-def _in_order(splices: Iterable[Splice]) -> list[Splice]:
-    return sorted(splices, key=lambda splice: (splice.start, splice.end))
 
 
 def _header(path: str) -> str:

@@ -146,11 +146,8 @@ class Gathering:
         self._store = store
         self._cluster = cluster
         self._places = Places(cluster, store.device_classes)
-        options, policies = settings.options, settings.policies
-        counted = settings.counted_classes
-        self._assessor = Assessor(
-            options, store, policies, None, self._places, counted, past_shadow=settings.past_shadow
-        )
+        chosen = settings.options, store, settings.policies, None, self._places, settings.counted_classes
+        self._assessor = Assessor(*chosen, past_shadow=settings.past_shadow)
         self._inventory = Inventory()
         self._roots: list[Root] = []
         self._budgets = DrainBudgets()
@@ -223,19 +220,16 @@ class Gathering:
         above = self._root(owner, namespace)
         self._with_pods |= {text(metadata.get("uid")), above.uid if above is not None else ""}
         group = f"{namespace}/{labels[_LWS]}/{labels[_LWS_GROUP]}" if {_LWS, _LWS_GROUP} <= labels.keys() else ""
+        # By its annotation of the scheduler extension; not known if that has another form.
+        said = text(mapping(metadata.get("annotations")).get(_PLACED)).strip()
+        placed = tuple(sorted({int(each) for each in said.split(",")})) if _IDS.fullmatch(said) else None
+        node, budgets, keeps = (
+            text(spec.get("nodeName")),
+            self._budgets.of(namespace, labels),
+            self._keeps(metadata, owner),
+        )
         self._pods.append(
-            PlayedPod(
-                namespace,
-                name,
-                kind,
-                text(spec.get("nodeName")),
-                self._budgets.of(namespace, labels),
-                _maker(owner),
-                group,
-                self._keeps(metadata, owner),
-                converted,
-                _placed(metadata),
-            )
+            PlayedPod(namespace, name, kind, node, budgets, _maker(owner), group, keeps, converted, placed)
         )
 
     def _count(self, item: Object) -> None:
@@ -269,9 +263,8 @@ class Gathering:
             self._unjudged["affinity to other pods, or spreads over zones or nodes"] += 1
         if any(each.get("persistentVolumeClaim") for each in mappings(spec.get("volumes"))):
             self._unjudged["volumes, which can bind them to a zone or node"] += 1
-        if any(
-            each.get("hostPort") for part in mappings(spec.get("containers")) for each in mappings(part.get("ports"))
-        ):
+        ports = (each for part in mappings(spec.get("containers")) for each in mappings(part.get("ports")))
+        if any(each.get("hostPort") for each in ports):
             self._unjudged["host ports"] += 1
 
     # --- kinds of pods ------------------------------------------------------------------------------------------
@@ -364,14 +357,9 @@ class Gathering:
             refused = next(iter([*errors, *(each.finding for each in blocking)]), None)
         elif workload.fate is Fate.CONVERTS:
             claims = self._claim_form(group, plugin)
-            waits = next(
-                (
-                    Reason(_WAITING[each.cause], each.finding.message, each.finding.fix)
-                    for each in blocking
-                    if each.cause in _WAITING
-                ),
-                None,
-            )
+            for each in blocking:
+                if waits is None and each.cause in _WAITING:
+                    waits = Reason(_WAITING[each.cause], each.finding.message, each.finding.fix)
         decided = workload.mode.startswith("convert")
         after = None if claims is None else group.after or group.before
         return PodKind(workload.ref, plugin, group.before, after, claims, decided, refused, waits, workload.why)
@@ -538,7 +526,6 @@ class Gathering:
         return made
 
     def _namespaces(self) -> tuple[str, ...]:
-        """The namespaces in the report's order."""
         found: defaultdict[str, list[Workload]] = defaultdict(list)
         for workload in self.workloads:
             found[workload.ref.namespace].append(workload)
@@ -654,9 +641,3 @@ def _maker(owner: Mapping[str, object]) -> Maker:
     if not owner:
         return Maker.NOBODY
     return {"DaemonSet": Maker.DAEMON_SET, "Node": Maker.KUBELET}.get(text(owner.get("kind")), Maker.CONTROLLER)
-
-
-def _placed(metadata: Mapping[str, object]) -> tuple[int, ...] | None:
-    """Devices that the annotation of the scheduler extension names; None if it has another form."""
-    said = text(mapping(metadata.get("annotations")).get(_PLACED)).strip()
-    return tuple(sorted({int(each) for each in said.split(",")})) if _IDS.fullmatch(said) else None

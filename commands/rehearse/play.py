@@ -300,7 +300,10 @@ class Player:
         for number in reserved:
             self.played.release(_shadow(number), self._reserved.pop(number))
         for namespace in chosen:
-            self._switch(namespace, moves)
+            self._switched.add(namespace)
+            # Pods of it that wait are created again.
+            for number in [each for each in self.reasons if self._pods[each].kind.namespace == namespace]:
+                self._came(number, moves)
         return tuple(chosen)
 
     def _idle(self) -> list[int]:
@@ -321,11 +324,8 @@ class Player:
             kind = self._pods[number].kind
             form = (kind.claims or kind.plugin) if converts or kind.decided else kind.plugin
             charge += form.charge
-            name = (
-                ""
-                if self._over_quota(kind.namespace, charge)
-                else self.played.place(_shadow(number), form, kind.spread)
-            )
+            over = self._over_quota(kind.namespace, charge)
+            name = "" if over else self.played.place(_shadow(number), form, kind.spread)
             if not name:
                 for each in made:
                     self.played.release(_shadow(each), self._reserved.pop(each))
@@ -334,12 +334,6 @@ class Player:
             made.append(number)
         reserved += made
         return True
-
-    def _switch(self, namespace: str, moves: dict[int, Move]) -> None:
-        """Set a namespace to convert. Pods of it that wait are created again."""
-        self._switched.add(namespace)
-        for number in [each for each in self.reasons if self._pods[each].kind.namespace == namespace]:
-            self._came(number, moves)
 
     def _came(self, number: int, moves: dict[int, Move]) -> None:
         """Try a pod that waits again; it has a move if it finds place."""
@@ -364,9 +358,11 @@ class Player:
                     kept.append(number)
                     continue
                 for each in self._with_it(number):
-                    for budget in self._pods[each].budgets:
-                        gone[budget] += 1
-                    self._evict(each, moves, waves)
+                    gone.update(self._pods[each].budgets)
+                    origin = self.where[each]
+                    self._leave(each)
+                    to = self._create(each)
+                    moves[each] = Move(each, origin, to, not to, each in self.converted, waves)
                 # Those that wait count as down from now on; the others are ready before the next wave.
             if len(kept) == len(left):
                 return waves, self._blocking(kept)
@@ -381,21 +377,12 @@ class Player:
         others = (each for each in self._together[together] if each != number and each in self.where)
         return [number, *(each for each in others if not self._pods[each].converted)]
 
-    def _evict(self, number: int, moves: dict[int, Move], wave: int) -> None:
-        origin = self.where[number]
-        self._leave(number)
-        to = self._create(number)
-        moves[number] = Move(number, origin, to, not to, number in self.converted, wave)
-
     def _blocking(self, kept: Sequence[int]) -> str:
-        exhausted = {
-            each
-            for number in kept
-            for each in self._pods[number].budgets
-            if self._down[each] >= self._scene.budgets[each].most
-        }
-        names = [self._scene.budgets[each].name for each in exhausted]
-        zero = any(self._scene.budgets[each].most <= 0 for each in exhausted)
+        budgets = self._scene.budgets
+        concerned = {each for number in kept for each in self._pods[number].budgets}
+        exhausted = [budgets[each] for each in concerned if self._down[each] >= budgets[each].most]
+        names = [each.name for each in exhausted]
+        zero = any(each.most <= 0 for each in exhausted)
         why = "allows no eviction" if zero else "allows no more: pods that were evicted find no place"
         return f"PodDisruptionBudget {listed(names, 3)} {why}; {counted(len(kept), 'pod')} cannot be evicted"
 

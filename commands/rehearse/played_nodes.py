@@ -19,8 +19,15 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.devices import node_fit
-from commands.devices.node_devices import DeviceModel, Held, Results
+from commands.devices.node_devices import (
+    DeviceModel,
+    Held,
+    Results,
+    requirement_text,
+    taint_text,
+    unmet_selection,
+    untolerated,
+)
 from commands.rehearse.model import Form, FreePlace, NodeShot, Reason, WaitCause
 from commands.report.model import NO_DEVICES, Devices, Reference
 from conversion.claims.containers import BASIC_RESOURCES
@@ -208,9 +215,9 @@ class PlacementRules:
         answer = (form, seen, node.taints, node.name if by_name else "")
         if answer not in self._answers:
             found: WaitCause | None = None
-            if node_fit.unmet_selection(form.pod, node):
+            if unmet_selection(form.pod, node):
                 found = WaitCause.SELECTION
-            elif node_fit.untolerated(form.pod, node):
+            elif untolerated(form.pod, node):
                 found = WaitCause.TAINT
             self._answers[answer] = found
         return self._answers[answer]
@@ -345,6 +352,7 @@ class PlayedNodes:
                 lacking = lacking or short
                 continue
             free = self._free(node, form)
+            # A node whose devices are not known is the answer only if there is no other.
             if best is None or free > best[0] or best[1].model is None:
                 best = free, node
         if best is not None:
@@ -358,14 +366,14 @@ class PlayedNodes:
     def _forbidden(self, form: Form, blocked: Mapping[WaitCause, str]) -> Reason:
         if WaitCause.TAINT in blocked:
             node = self.nodes[blocked[WaitCause.TAINT]].node
-            taints = ", ".join(map(node_fit.taint_text, node_fit.untolerated(form.pod, node)))
+            taints = ", ".join(map(taint_text, untolerated(form.pod, node)))
             text = f"it does not tolerate the taint {taints} of {named(node.name)}"
             return Reason(WaitCause.TAINT, text, "Add a toleration, or remove the taint.")
         name = blocked.get(WaitCause.SELECTION)
         if name is None:
             return Reason(WaitCause.SELECTION, "the cluster has no Neuron node")
-        unmet = node_fit.unmet_selection(form.pod, self.nodes[name].node)
-        text = f"no Neuron node meets its node selection: {', '.join(map(node_fit.requirement_text, unmet))}"
+        unmet = unmet_selection(form.pod, self.nodes[name].node)
+        text = f"no Neuron node meets its node selection: {', '.join(map(requirement_text, unmet))}"
         return Reason(WaitCause.SELECTION, text, "Label a node, or change the node selection.")
 
     def _free(self, node: PlayedNode, form: Form) -> int:

@@ -14,8 +14,8 @@ from cluster.resources import POD_DISRUPTION_BUDGETS
 from cluster.store import DEVICE_CLASS, POOLS, Store
 from cluster.store import NODE as STORED_NODE
 from commands.cluster.reader import ClusterReader, Progress, Unseen, items, whole
+from commands.cluster.snapshot import ClusterSnapshot, gather, stored
 from commands.devices.node_devices import ClusterDevices
-from commands.devices.snapshot import ClusterSnapshot, gather, stored
 from commands.explain.admission_preview import store_of
 from commands.objects.manifest_files import ReadProblem
 from commands.present import listed
@@ -134,7 +134,6 @@ def from_files(
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`v1.36.2-eks-1` as numbers."""
     parts = version.removeprefix("v").partition("-")[0].split(".")
     return tuple(int(each) for each in parts if each.isdecimal())
 

@@ -152,10 +152,8 @@ class Assessor:
         if any(each.severity is Severity.ERROR for each in decided.form):
             fate, why = Fate.REFUSED, ""
         elif (manifest.group, manifest.kind) not in KINDS and judged and fate in _DECIDED_LATER:
-            fate, why = (
-                Fate.UNKNOWN,
-                f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created",
-            )
+            why = f"{judged[0].place.field_path('')}: its pods are {_DECIDED_LATER[fate]} when created"
+            fate = Fate.UNKNOWN
         workload = Workload(ref, fate, why, mode, tuple(groups), now, tuple(dict.fromkeys(found)))
         return Assessment(workload, self._decider.created(manifest).stored, tuple(judged))
 
@@ -222,7 +220,8 @@ class Assessor:
         """What the claim of a template holds. A share of a device is counted in cores."""
         if template.name not in self._amounts:
             spec = mapping(template.spec.get("spec"))
-            classes = dict.fromkeys(_classes(spec), True)
+            parts = (part for request in claim_spec(spec).requests for part in request.alternatives)
+            classes = {part.device_class: True for part in parts if part.device_class}
             holding = of_claim(spec, DeviceKnowledge(self._decider.conversion.catalogue, classes))
             self._amounts[template.name] = Devices(holding.devices, 0)
         return self._amounts[template.name]
@@ -246,14 +245,12 @@ def _manifest(root: Root) -> Manifest:
 def _reference(root: Root, manifest: Manifest) -> Reference:
     found, owner = root.found, root.owner
     if owner is None:
+        group, kind, name, uid = found.group, found.kind, manifest.name, root.uid
         api_version = str(manifest.data.get("apiVersion"))
-        return Reference(
-            found.group, found.kind, manifest.namespace, manifest.name, root.uid, api_version, found.source, found.line
-        )
-    api_version = f"{owner.group}/{owner.version}" if owner.group else owner.version
-    return Reference(
-        owner.group, owner.kind, manifest.namespace, owner.name, owner.uid, api_version, found.source, found.line
-    )
+    else:
+        group, kind, name, uid = owner.group, owner.kind, owner.name, owner.uid
+        api_version = f"{owner.group}/{owner.version}" if owner.group else owner.version
+    return Reference(group, kind, manifest.namespace, name, uid, api_version, found.source, found.line)
 
 
 def _before(demand: PodDemand) -> Devices:
@@ -264,11 +261,6 @@ def _before(demand: PodDemand) -> Devices:
         amount = each.ask.amount
         held.add(0 if each.ask.in_cores else amount, amount if each.ask.in_cores else 0, init=init)
     return Devices(held.devices, held.cores)
-
-
-def _classes(spec: object) -> Iterator[str]:
-    for request in claim_spec(spec).requests:
-        yield from (part.device_class for part in request.alternatives if part.device_class)
 
 
 def _types_in(decision: Decision) -> tuple[str, ...]:

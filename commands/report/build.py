@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster.store import Store
@@ -31,6 +31,7 @@ from commands.report.model import (
 from commands.report.plan import Places
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.decide import located
+from neuron.api.fields import mapping
 from neuron.findings import Finding
 from policies.applying.steering import finder
 from policies.judging.verdicts import PolicyOutcome, Verdict, objections
@@ -83,16 +84,9 @@ class ReportBuilder:
     def judge(self, manifest: Manifest) -> None:
         """Judge an object that is no workload by the policies, such as a ResourceClaimTemplate."""
         if self._auditor is not None and manifest.namespace not in self._options.excluded_namespaces:
-            metadata = manifest.data.get("metadata")
-            uid = metadata.get("uid") if isinstance(metadata, dict) else ""
-            ref = Reference(
-                manifest.group,
-                manifest.kind,
-                manifest.namespace,
-                manifest.name,
-                str(uid or ""),
-                str(manifest.data.get("apiVersion") or ""),
-            )
+            uid = str(mapping(manifest.data.get("metadata")).get("uid") or "")
+            version = str(manifest.data.get("apiVersion") or "")
+            ref = Reference(manifest.group, manifest.kind, manifest.namespace, manifest.name, uid, version)
             self._auditor.object(ref, manifest)
 
     def build(self, heading: Heading, shadowed: tuple[Shadowed, ...] = ()) -> Report:
@@ -102,36 +96,32 @@ class ReportBuilder:
             self._assess(root, pods_of(root.uid))
         on_nodes = self._inventory.on_nodes()
         workloads = self._with_pods(pods_of)
-        steps = plan.steps(
-            workloads,
-            self._view.quotas,
-            self._options.device_class,
-            self._neuron_nodes,
-            self._places,
-            on_nodes,
-        )
+        quotas, device_class = self._view.quotas, self._options.device_class
+        steps = plan.steps(workloads, quotas, device_class, self._neuron_nodes, self._places, on_nodes)
         order = {step.namespace: at for at, step in enumerate(steps)}
-        workloads.sort(
-            key=lambda each: (
-                order.get(each.ref.namespace, len(order)),
-                each.ref.namespace,
-                not each.blocked,
-                each.ref.kind,
-                each.ref.name,
-            )
-        )
-        audit: Audit | None = None if self._auditor is None else self._auditor.result(tuple(self.unaudited))
+
+        def place(each: Workload) -> tuple[int, str, bool, str, str]:
+            ref = each.ref
+            return order.get(ref.namespace, len(order)), ref.namespace, not each.blocked, ref.kind, ref.name
+
+        workloads.sort(key=place)
+        nodes = self._neuron_nodes
+        if nodes is not None:
+            idle = sorted(node for node in nodes.plugin if node not in on_nodes and node not in nodes.driver)
+            nodes = dataclasses.replace(nodes, idle=tuple(idle))
+        if unread := [*self._inventory.unreadable, *self._unreadable]:
+            self.problems.append(ReadProblem(listed(unread), 0, 0, "not readable, and left out"))
         return Report(
             heading.origin,
             heading.made,
             heading.version,
             tuple(workloads),
             steps,
-            self._neuron_nodes and _with_idle(self._neuron_nodes, on_nodes),
-            audit,
+            nodes,
+            None if self._auditor is None else self._auditor.result(tuple(self.unaudited)),
             _by_workload(shadowed, workloads),
             tuple(self.notes),
-            (*self.problems, *self._unread()),
+            tuple(self.problems),
             self._inventory.finished,
         )
 
@@ -145,10 +135,6 @@ class ReportBuilder:
             done = each.fate is Fate.CONVERTS and not each.blocked and now.converted and not now.plugin
             found.append(dataclasses.replace(each, now=now, fate=Fate.CONVERTED if done else each.fate))
         return found
-
-    def _unread(self) -> tuple[ReadProblem, ...]:
-        names = [*self._inventory.unreadable, *self._unreadable]
-        return (ReadProblem(listed(names), 0, 0, "not readable, and left out"),) if names else ()
 
     def _assess(self, root: Root, now: PodsNow | None) -> None:
         try:
@@ -171,13 +157,7 @@ class ReportBuilder:
         return dataclasses.replace(workload, fate=fate, obstacles=(*workload.obstacles, *denied))
 
 
-def _with_idle(neuron_nodes: NeuronNodes, on_nodes: Mapping[str, frozenset[str]]) -> NeuronNodes:
-    idle = sorted(node for node in neuron_nodes.plugin if node not in on_nodes and node not in neuron_nodes.driver)
-    return dataclasses.replace(neuron_nodes, idle=tuple(idle))
-
-
 def _nodes(cluster: "ClusterDevices", places: Places) -> NeuronNodes:
-    """The nodes as a report shows them."""
     found = cluster.map.nodes
     plugin = {node.name: node.plugin.devices for node in found if node.plugin is not None}
     driver = {
@@ -212,7 +192,6 @@ def _by_workload(found: Sequence[Shadowed], workloads: Iterable[Workload]) -> tu
 
 
 _ACTIONS: Final = {PolicyOutcome.DENY: "Deny", PolicyOutcome.WARN: "Warn", PolicyOutcome.AUDIT: "Audit"}
-_PASSED: Final = (PolicyOutcome.ALLOW,)
 
 
 class Auditor:
@@ -257,7 +236,7 @@ class Auditor:
             if verdict.outcome is PolicyOutcome.NO_MATCH:
                 continue
             matched = True
-            if verdict.outcome in _PASSED:
+            if verdict.outcome is PolicyOutcome.ALLOW:
                 self._counts[ref.namespace, "pass"] += 1
                 continue
             for violation in _violations(ref, path, verdict):

@@ -12,21 +12,11 @@ from typing import BinaryIO, Final, TypeVar
 import msgspec
 import orjson
 
+from cluster import resources
 from cluster.from_files import MEANT_FOR_OTHERS
-from cluster.kinds.replicas import LABELS
-from cluster.resources import (
-    DEVICE_CLASSES,
-    EVENTS,
-    POD_LOGS,
-    POD_TEMPLATES,
-    PODS,
-    REPLICATION_CONTROLLERS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-)
-from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Object, Seen, ServedKind, Unseen, items, unseen, whole
-from commands.cluster.store import read_store
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot, stored
+from cluster.kinds.replicas import SELECTOR
+from commands.cluster.reader import TIMEOUT, ClusterReader, Kind, Seen, ServedKind, Unseen, items, unseen, whole
+from commands.cluster.snapshot import ClusterSnapshot, read_snapshot, read_store, stored
 from commands.objects.decider import is_readable
 from commands.objects.documents import Document
 from commands.objects.long_lists import LONG, recognise
@@ -36,7 +26,7 @@ from commands.report.build import ReportBuilder
 from commands.report.inventory import CONTROLLED, Found
 from commands.report.model import Shadowed, most_pods_first
 from commands.status import kueue
-from conversion.findings.obstacles import unread
+from conversion.findings.pod_findings import unread
 from conversion.objects import pods
 from conversion.objects.kinds import holds_claims
 from neuron import names
@@ -231,14 +221,14 @@ def read_files(
 
 
 _CORE: Final = {
-    ("", "Pod"): PODS,
-    ("", "PodTemplate"): POD_TEMPLATES,
-    ("", "ReplicationController"): REPLICATION_CONTROLLERS,
+    ("", "Pod"): resources.PODS,
+    ("", "PodTemplate"): resources.POD_TEMPLATES,
+    ("", "ReplicationController"): resources.REPLICATION_CONTROLLERS,
 }
 _JUDGED: Final = {
-    "DeviceClass": DEVICE_CLASSES,
-    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
-    "ResourceClaim": RESOURCE_CLAIMS,
+    "DeviceClass": resources.DEVICE_CLASSES,
+    "ResourceClaimTemplate": resources.RESOURCE_CLAIM_TEMPLATES,
+    "ResourceClaim": resources.RESOURCE_CLAIMS,
 }
 """Objects that are no workloads, and that policies may judge."""
 
@@ -320,7 +310,7 @@ class ClusterInputs:
         problem: Callable[[ReadProblem], None],
     ) -> None:
         if self.namespace and not served.namespaced:
-            return
+            return  # Its objects are in no namespace.
 
         def found(raw: bytes) -> None:
             take(Found(kind[0], served.resource.version, kind[1], raw))
@@ -332,7 +322,7 @@ class ClusterInputs:
 
     async def _judge(self, kind: str, resource: Resource, builder: ReportBuilder) -> None:
         if self.namespace and kind == "DeviceClass":
-            return
+            return  # It is in no namespace.
 
         def take(raw: bytes) -> None:
             try:
@@ -449,33 +439,29 @@ async def read_records(
         namespace: only pods of this one; empty: all.
         notes: receives what cannot be read.
     """
-    found = [*await _logged(reader, webhook_namespace, notes), *await _events(reader, namespace, notes)]
+    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
+    found = [
+        *await _logged(reader, webhook_namespace, notes),
+        *of_events(_known(await reader.list(resources.EVENTS, namespace, keep=whole, fieldSelector=ours), notes)),
+    ]
     return tuple(each for each in found if not namespace or each.namespace == namespace)
 
 
 async def _logged(reader: ClusterReader, webhook_namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    pods = await reader.list(PODS, webhook_namespace, keep=_name_of, labelSelector=selector)
+    pods = await reader.list(
+        resources.PODS, webhook_namespace, keep=lambda item: str(item["metadata"]["name"]), labelSelector=SELECTOR
+    )
     lines: list[bytes] = []
     for name in _known(pods, notes)[:_MOST_REPLICAS]:
-        path = f"{PODS.path(webhook_namespace, name)}/log"
+        path = f"{resources.PODS.path(webhook_namespace, name)}/log"
         query = {"container": _CONTAINER, "tailLines": str(_LINES)}
         try:
             log = await reader.server.request("GET", path, timeout=TIMEOUT, query=query, accept="*/*")
         except ApiServerError as error:
-            notes.append(f"shadow mode: {unseen(error, POD_LOGS, 'get', webhook_namespace)}")
+            notes.append(f"shadow mode: {unseen(error, resources.POD_LOGS, 'get', webhook_namespace)}")
         else:
             lines += log.splitlines()
     return of_log(lines)
-
-
-async def _events(reader: ClusterReader, namespace: str, notes: list[str]) -> tuple[Shadowed, ...]:
-    ours = f"reason={EVENT_REASON},reportingController={EVENT_CONTROLLER}"
-    return of_events(_known(await reader.list(EVENTS, namespace, keep=whole, fieldSelector=ours), notes))
-
-
-def _name_of(item: Object) -> str:
-    return str(item["metadata"]["name"])
 
 
 def _known(seen: Seen[T], notes: list[str]) -> tuple[T, ...]:

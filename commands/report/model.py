@@ -89,6 +89,11 @@ class Reference:
     source: str = ""
     line: int = 0
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """What names the object in JSON, and in report objects."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "namespace": self.namespace, "name": self.name}
+
     def __str__(self) -> str:
         """`Kind namespace/name`."""
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -223,6 +228,10 @@ class Workload:
     @property
     def templates(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for group in self.groups for name in group.templates))
+
+
+RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
+"""The words of PolicyReports for what a policy says."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from checks.claims.device_index import SelectorError
-from commands.devices import node_fit
 from commands.devices.allocator_inputs import (
     Hardware,
     PodClaim,
-    Selects,
     UnknownClassError,
     catalogue_hardware,
     read_demand,
 )
-from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results
-from commands.report.model import Devices, Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
+from commands.devices.node_devices import ClusterDevices, DeviceModel, Held, Results, unmet_selection, untolerated
+from commands.report.model import Fate, MigrationStep, NeuronNodes, PodNeed, Workload, total
 from conversion.claims.candidates import labels_of
 from neuron.allocator.search import AllocatorClaim, SearchTooLongError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
@@ -76,13 +74,16 @@ class Places:
         """`classes` gives the DeviceClasses."""
         self._cluster = cluster
         self._classes = classes
-        self._selects = Selects()
         self._claims: dict[PodNeed, AllocatorClaim | None] = {}
         self._fits: dict[PodNeed, Fit] = {}
         self._empty: dict[tuple[PodNeed, str], bool] = {}
         self._by_type = dict(catalogue_hardware(cluster.catalogue))
         # A node of a Neuron type may have neither driver nor device plugin now.
-        self._neuron = [node for node in cluster.nodes if self._is_neuron(node)]
+        self._neuron = [
+            node
+            for node in cluster.nodes
+            if (bool(node.legacy) or self._cluster.publishes(node.name) or self._type(node) in self._cluster.catalogue)
+        ]
         self._open: dict[str, _OpenNode] = {}
         self._models: dict[int, DeviceModel] = {}
         """By the identity of their hardware, which they keep."""
@@ -135,7 +136,7 @@ class Places:
         for each in sorted(nodes, key=lambda each: (each.free, each.node.name)):
             if not left:
                 break
-            if not _admits(need, each.node) or node_fit.untolerated(need.pod, each.node):
+            if not _admits(need, each.node) or untolerated(need.pod, each.node):
                 full.add(each.node.name)
                 continue
             while left and each.take(claim):
@@ -163,6 +164,7 @@ class Places:
         hardware, key = self._by_type.get(self._type(node)), self._type(node)
         if self._cluster.publishes(node.name):
             published = self._cluster.devices(node.name).hardware
+            # Nodes that publish all devices of their type share its answer.
             if published.devices and (hardware is None or len(published.devices) != len(hardware.devices)):
                 hardware, key = published, f"node {node.name}"
         return hardware is None or self._holds_on(need, key, hardware)
@@ -188,29 +190,26 @@ class Places:
         claims = [PodClaim(str(number), spec) for number, spec in enumerate(specs)]
         try:
             try:
-                return read_demand(claims, self._classes(), self._selects).claim
+                return read_demand(claims, self._classes(), self._cluster.selects).claim
             except UnknownClassError:
                 # The DeviceClass comes with the driver. The templates have selectors of their own.
-                return read_demand(claims, None, self._selects).claim
+                return read_demand(claims, None, self._cluster.selects).claim
         except SelectorError:
             return None
-
-    def _is_neuron(self, node: Node) -> bool:
-        return bool(node.legacy) or self._cluster.publishes(node.name) or self._type(node) in self._cluster.catalogue
 
     def _type(self, node: Node) -> str:
         return self._cluster.instance_type(node)
 
 
 def _admits(need: PodNeed, node: Node) -> bool:
-    return not node_fit.unmet_selection(need.pod, node)
+    return not unmet_selection(need.pod, node)
 
 
 def _may_admit(need: PodNeed, entry: InstanceType) -> bool:
     """Whether the node selection can admit nodes of a type, whatever other labels they have."""
     labels = labels_of(entry)
     node = Node(entry.name, labels={key: value for key, value in labels.items() if value is not None})
-    return all(labels.get(str(each.get("key")), None) is None for each in node_fit.unmet_selection(need.pod, node))
+    return all(labels.get(str(each.get("key")), None) is None for each in unmet_selection(need.pod, node))
 
 
 # --- the order of migration -------------------------------------------------------------------------------------------
@@ -264,6 +263,9 @@ def _draft(namespace: str, members: Sequence[Workload], quota: Mapping[str, int]
     moving = [each for each in members if _moves(each)]
     blocked = sum(each.blocked for each in members)
     after = total(each.after for each in moving if each.after is not None)
+    resource, note = device_class + CLASS_QUOTA, ""
+    if resource in quota and quota[resource] < after.devices:
+        note = f"a ResourceQuota allows {quota[resource]} of {resource}; the workloads need {after.devices}"
     return MigrationStep(
         namespace=namespace,
         ready=not blocked,
@@ -273,15 +275,8 @@ def _draft(namespace: str, members: Sequence[Workload], quota: Mapping[str, int]
         pods=sum(each.pods or 0 for each in moving),
         before=total(each.before for each in moving),
         after=after,
-        note=_quota_note(after, quota, device_class + CLASS_QUOTA),
+        note=note,
     )
-
-
-def _quota_note(after: Devices, quota: Mapping[str, int], name: str) -> str:
-    allowed = quota.get(name)
-    if allowed is None or allowed >= after.devices:
-        return ""
-    return f"a ResourceQuota allows {allowed} of {name}; the workloads need {after.devices}"
 
 
 def _with_nodes(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from commands.cluster.reader import ClusterReader, Object, Unseen, unseen, whole
-from commands.report.model import Audit, AuditViolation, Report
+from commands.report.model import RESULTS, Audit, AuditViolation, Report
 from neuron import names
 from neuron.findings import short
 from runtime.api_server import CONFLICT, NOT_FOUND, ApiServer, ApiServerError, Resource, StatusError
@@ -26,8 +26,6 @@ LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGER, "app.kubernetes.io/name"
 MOST_RESULTS: Final = 500
 """Results of one object: with the longest messages about 1 MB, below the 1.5 MiB of etcd."""
 _LONGEST_MESSAGE: Final = 800
-_RESULTS: Final = ("pass", "fail", "warn", "error", "skip")
-_SHOWN: Final = ("fail", "warn", "error", "skip")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +74,10 @@ def bodies(
         by_namespace[violation.ref.namespace].append(violation)
     made = []
     for namespace in sorted(summaries):
-        found = sorted(by_namespace[namespace], key=lambda each: (*_place(each), each.message))
+        found = sorted(
+            by_namespace[namespace],
+            key=lambda each: (each.policy, each.ref.kind, each.ref.name, each.path, each.result, each.message),
+        )
         parts = [found[at : at + MOST_RESULTS] for at in range(0, len(found), MOST_RESULTS)] or [[]]
         for number, part in enumerate(parts, start=1):
             counts = Counter(each.result for each in part)
@@ -85,11 +86,6 @@ def bodies(
             results = [_result(each, api, times, now) for each in part]
             made.append(_body(namespace, number, api, counts, results))
     return made
-
-
-def _place(violation: AuditViolation) -> tuple[str, str, str, str, str]:
-    ref = violation.ref
-    return violation.policy, ref.kind, ref.name, violation.path, violation.result
 
 
 def _body(
@@ -102,7 +98,7 @@ def _body(
         scope = {"scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace}}
     extra: dict[str, object] = {}
     if api.open:
-        limits = {"maxResults": MOST_RESULTS, "statusFilter": list(_SHOWN)}
+        limits = {"maxResults": MOST_RESULTS, "statusFilter": list(RESULTS[1:])}
         extra = {"source": SOURCE, "configuration": {"limits": limits}}
     return {
         "apiVersion": f"{api.group}/{api.version}",
@@ -110,7 +106,7 @@ def _body(
         "metadata": metadata,
         **extra,
         **scope,
-        "summary": {result: counts[result] for result in _RESULTS},
+        "summary": {result: counts[result] for result in RESULTS},
         "results": list(results),
     }
 
@@ -119,8 +115,7 @@ def _result(
     violation: AuditViolation, api: ReportApi, times: Mapping[object, int], now: dt.datetime
 ) -> dict[str, object]:
     ref = violation.ref
-    subject = {"apiVersion": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
-    subject |= {"uid": ref.uid} if ref.uid else {}
+    subject = {**ref.fields, "uid": ref.uid}
     severity = violation.severity if api.open else _OLDER_SEVERITIES.get(violation.severity, violation.severity)
     properties = {"action": violation.action, "podTemplate": violation.path, "severity": violation.severity}
     made: dict[str, object] = {
@@ -139,7 +134,6 @@ def _result(
 
 
 def _times(known: Iterable[Mapping[str, Any]]) -> dict[Any, int]:
-    """Times of results in report objects, by what identifies a result."""
     found: dict[object, int] = {}
     for each in known:
         for result in each.get("results") or ():
@@ -152,14 +146,8 @@ def _times(known: Iterable[Mapping[str, Any]]) -> dict[Any, int]:
 def _identity(result: Mapping[str, Any]) -> tuple[Any, ...]:
     resource: Mapping[str, object] = (result.get("resources") or ({},))[0]
     path = (result.get("properties") or {}).get("podTemplate")
-    keys = ("kind", "namespace", "name", "uid")
-    return (
-        result.get("policy"),
-        result.get("result"),
-        result.get("message"),
-        path,
-        *(resource.get(key) for key in keys),
-    )
+    own = (result.get(key) for key in ("policy", "result", "message"))
+    return (*own, path, *(resource.get(key) for key in ("kind", "namespace", "name", "uid")))
 
 
 _TIMEOUT: Final = 30.0
@@ -197,7 +185,7 @@ async def publish(reader: ClusterReader, report: Report, namespace: str = "") ->
     for key, body in wanted.items():
         counts[await _write(server, api, body, known.get(key))] += 1
     for key in known.keys() - wanted.keys():
-        await _send(server, "DELETE", _resource(api, key), key, None)
+        await _send(server, "DELETE", api, key, None)
         counts["deleted"] += 1
     told = ", ".join(f"{count} {word}" for word, count in counts.items())
     return f"{api.kind(namespaced=True)} objects of {api.group}/{api.version}: {told}."
@@ -232,12 +220,12 @@ async def _known(reader: ClusterReader, api: ReportApi, namespace: str) -> dict[
 async def _write(server: ApiServer, api: ReportApi, body: dict[str, Any], known: Mapping[str, Any] | None) -> str:
     key = _key(body)
     if known is None:
-        await _send(server, "POST", _resource(api, key), key, body)
+        await _send(server, "POST", api, key, body)
         return "created"
     if all(known.get(field) == body.get(field) for field in _COMPARED):
         return "unchanged"
     metadata = {**body["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
-    await _send(server, "PUT", _resource(api, key), key, {**body, "metadata": metadata})
+    await _send(server, "PUT", api, key, {**body, "metadata": metadata})
     return "updated"
 
 
@@ -246,8 +234,9 @@ _FINE: Final = {"PUT": CONFLICT, "DELETE": NOT_FOUND}
 """Answers after which the next run puts things right: another run has written or deleted the object."""
 
 
-async def _send(server: ApiServer, method: str, resource: Resource, key: Key, body: dict[str, Any] | None) -> None:
+async def _send(server: ApiServer, method: str, api: ReportApi, key: Key, body: dict[str, Any] | None) -> None:
     namespace, name = key
+    resource = api.resource(namespaced=bool(namespace))
     path = resource.path(namespace, "" if method == "POST" else name)
     try:
         await server.request(method, path, timeout=_TIMEOUT, body=body)
@@ -255,10 +244,6 @@ async def _send(server: ApiServer, method: str, resource: Resource, key: Key, bo
         if isinstance(error, StatusError) and error.code == _FINE.get(method):
             return
         raise CannotPublishError(str(unseen(error, resource, _VERBS[method], namespace))) from error
-
-
-def _resource(api: ReportApi, key: Key) -> Resource:
-    return api.resource(namespaced=bool(key[0]))
 
 
 def _key(item: Mapping[str, Any]) -> Key:

@@ -89,11 +89,7 @@ _LEVELS: Final = {"Deny": Severity.ERROR, "Warn": Severity.WARNING, "Audit": Sev
 _JUDGED: Final = frozenset(_CODES.values()) | {"NEU803"}
 
 
-def as_sarif(report: Report, line_of: LineOf, documentation: str = "") -> str:
-    return json_text(_sarif(report, line_of, documentation))
-
-
-def _sarif(report: Report, line_of: LineOf, documentation: str) -> dict[str, Any]:
+def as_sarif(report: Report, line_of: LineOf, documentation: str) -> dict[str, Any]:
     return sarif_log(list(_located(report, line_of)), report.problems, report.version, documentation)
 
 
@@ -175,7 +171,6 @@ def _script() -> str:
 
 
 def _codes_of(report: Report) -> list[str]:
-    """The codes that a report has."""
     found = {each.code for each in topics(report.workloads)}
     return sorted(found | {code for seen in report.shadowed for code in seen.codes})
 
@@ -322,12 +317,7 @@ def text(reports: Reports, style: Style) -> str:
 def markdown(reports: Reports) -> str:
     if "" in reports:
         return as_markdown(reports[""])
-    head = [
-        f"# {marked.text(_title(reports))}",
-        "",
-        next(iter(reports.values())).made,
-        *marked.table(table(reports)),
-    ]
+    head = [f"# {marked.text(_title(reports))}", "", _first(reports).made, *marked.table(table(reports))]
     parts = (f"\n{marked.below(as_markdown(each))}" for each in reports.values())
     return "".join((*(f"{line}\n" for line in head), *parts))
 
@@ -342,8 +332,8 @@ def json(reports: Reports) -> str:
 def sarif(reports: Reports, lines: Mapping[str, LineOf], documentation: str = "") -> str:
     """One log, with a run for each cluster. `lines`: by cluster."""
     if "" in reports:
-        return as_sarif(reports[""], lines[""], documentation)
-    logs = {name: _sarif(each, lines[name], documentation) for name, each in reports.items()}
+        return json_text(as_sarif(reports[""], lines[""], documentation))
+    logs = {name: as_sarif(each, lines[name], documentation) for name, each in reports.items()}
     runs = [{**run, "automationDetails": {"id": f"{name}/"}} for name, log in logs.items() for run in log["runs"]]
     return json_text({**next(iter(logs.values())), "runs": runs})
 
@@ -374,7 +364,10 @@ def _main(reports: Reports) -> Iterator[str]:
 def table(reports: Reports) -> Table:
     """One row for each cluster, and one for all."""
     head = ("cluster", "workloads", *_PROSPECTS, "before", "after", "driver devices", "free", "not read")
-    rows = [(name, *_cells((each,)), _problem(name, each)) for name, each in reports.items()]
+    rows = []
+    for name, each in reports.items():
+        unread = (f"{problem.problem}." if problem.source == name else str(problem) for problem in each.problems)
+        rows.append((name, *_cells((each,)), " ".join(unread) or NOTHING))
     rows.append(("all", *_cells(tuple(reports.values())), NOTHING))
     return Table(
         "Clusters", head, tuple(rows), frozenset({*range(1, 2 + len(_PROSPECTS)), len(head) - 3, len(head) - 2})
@@ -399,11 +392,6 @@ def _cells(reports: tuple[Report, ...]) -> tuple[str, ...]:
 
 
 _DEVICES: Final[tuple[Callable[..., Mapping[str, int]], ...]] = (lambda node: node.driver, lambda node: node.free)
-
-
-def _problem(name: str, report: Report) -> str:
-    found = (f"{each.problem}." if each.source == name else str(each) for each in report.problems)
-    return " ".join(found) or NOTHING
 
 
 def _first(reports: Reports) -> Report:

@@ -6,6 +6,7 @@ from typing import Final
 
 from commands.present import NOTHING, Table, finding_fields, listed
 from commands.report.model import (
+    RESULTS,
     Audit,
     Devices,
     Fate,
@@ -78,14 +79,13 @@ def plan(steps: Sequence[MigrationStep]) -> Table:
         row = [str(number), step.namespace or NOTHING, str(step.workloads), str(step.pods), str(step.blocked)]
         row += [str(step.before), _by_type(step.needs) if with_nodes else str(step.after)]
         if with_nodes:
-            row += [_free(step), f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING]
+            short = f" ({step.short} short)" if step.short else ""
+            row += [
+                _by_type(step.free or {}) + short,
+                f"{listed(step.nodes, 3)} ({step.freed})" if step.nodes else NOTHING,
+            ]
         rows.append((*row, step.note or NOTHING))
     return Table("Order of migration", (*head, "change first"), tuple(rows), frozenset({0, 2, 3, 4}))
-
-
-def _free(step: MigrationStep) -> str:
-    free = _by_type(step.free or {})
-    return f"{free} ({step.short} short)" if step.short else free
 
 
 def _by_type(devices: Mapping[str, int]) -> str:
@@ -122,16 +122,9 @@ def _of_group(row: tuple[str, ...], group: Sequence[Workload]) -> tuple[str, ...
     if len(group) == 1:
         return row
     name = f"{len(group):,} {named(group[0].ref.kind)}s, such as {named(group[0].ref.name)}"
-    pods = sum(each.pods or 0 for each in group)
+    pods, before = sum(each.pods or 0 for each in group), total(each.before for each in group)
     after = [each.after for each in group if each.after is not None]
-    return (
-        row[0],
-        name,
-        f"{pods:,}",
-        str(total(each.before for each in group)),
-        amount(total(after) if after else None),
-        *row[5:],
-    )
+    return (row[0], name, f"{pods:,}", str(before), amount(total(after) if after else None), *row[5:])
 
 
 def _row(workload: Workload) -> tuple[str, ...]:
@@ -209,7 +202,7 @@ def audit(found: Audit) -> Table:
 
 def audit_line(found: Audit) -> str:
     """The counts of an audit."""
-    counts = ", ".join(f"{found.count(result)} {result}" for result in ("pass", "fail", "warn", "error", "skip"))
+    counts = ", ".join(f"{found.count(result)} {result}" for result in RESULTS)
     policies = counted(len(found.policies), "policy", "policies")
     return f"{counted(found.objects, 'object')} judged by {policies}: {counts}."
 
@@ -299,10 +292,7 @@ def plain(workload: Workload) -> dict[str, object]:
     """A workload as plain data."""
     ref, now = workload.ref, workload.now
     return {
-        "apiVersion": ref.api_version,
-        "kind": ref.kind,
-        "namespace": ref.namespace,
-        "name": ref.name,
+        **ref.fields,
         "file": ref.source,
         "line": ref.line,
         "fate": workload.fate.value,
@@ -344,13 +334,10 @@ def _audit(audit: Audit | None) -> dict[str, object] | None:
     return {
         "policies": audit.policies,
         "objects": audit.objects,
-        "summary": {result: audit.count(result) for result in ("pass", "fail", "warn", "error", "skip")},
+        "summary": {result: audit.count(result) for result in RESULTS},
         "results": [
             {
-                "apiVersion": each.ref.api_version,
-                "kind": each.ref.kind,
-                "namespace": each.ref.namespace,
-                "name": each.ref.name,
+                **each.ref.fields,
                 "path": each.path,
                 "policy": each.policy,
                 "result": each.result,

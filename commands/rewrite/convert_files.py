@@ -29,6 +29,7 @@ from conversion.objects.kinds import KINDS
 from conversion.objects.pod_places import SPEC_FIELDS, Path, PodPlace, find_pods, path_text
 from conversion.patches.decision import Decision
 from neuron import names
+from neuron.api.fields import mapping, mappings
 from neuron.findings import Finding, warning
 from policies.patching.json_patch import patched
 
@@ -184,18 +185,12 @@ def _ray(manifest: Manifest, converted: Collection[Path]) -> Iterator[tuple[Path
             group = group[step]
         parameters = group.get("rayStartParams")
         known = parameters.get("resources") if isinstance(parameters, dict) else None
-        cores = _cores_of_first(template)
+        first = next(iter(mappings(mapping(template.get("spec")).get("containers"))), {})
+        cores = mapping(mapping(first.get("resources")).get("limits")).get(names.RESOURCE_NEURONCORE)
         if cores and _RAY_CORES not in str(known):
             text = f"KubeRay derives {_RAY_CORES} from {names.RESOURCE_NEURONCORE}, which conversion removed."
             fix = f"Add {_RAY_CORES}: {cores} to resources in rayStartParams."
             yield (*path[:-1], "rayStartParams"), f"{text} {fix}"
-
-
-def _cores_of_first(template: dict[str, Any]) -> Any:
-    """Cores that the first container of a pod template requests."""
-    containers = (template.get("spec") or {}).get("containers") or [{}]
-    limits = (containers[0].get("resources") or {}).get("limits") or {}
-    return limits.get(names.RESOURCE_NEURONCORE)
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
@@ -280,6 +275,11 @@ class Converter:
         self.left: list[Notice] = []
         self._said: set[str] = set()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether an object was refused, or left with Neuron limits although it is strict."""
+        return bool(self.refused or self.left)
+
     def take(self, manifest: Manifest) -> None:
         """Read what an object means for others."""
         self._cluster.take(manifest)
@@ -339,7 +339,14 @@ class Converter:
                 _apply(wanted, manifest, patches)
             here, written = self._home(manifest), manifest.written_namespace
             templates += [(here, written, each) for patch in patches for each in patch.decision.templates]
-            if self._strict and not manifest.wraps and _is_left(_part(wanted, manifest.path), decided):
+            if (
+                self._strict
+                and not manifest.wraps
+                and (
+                    any(True for _ in find_pods(_part(wanted, manifest.path)))
+                    or any(part.left is not None for part in decided.parts)
+                )
+            ):
                 Reporter(source, document, manifest, left).line((), "it is left with Neuron limits (--strict).")
         change = self._change(document, wanted)
         return change, _Outcome(tuple(templates), tuple(notices), refused, tuple(left))
@@ -395,15 +402,11 @@ class Converter:
                 yield template.manifest(written)
 
 
-def _is_left(wanted: object, decided: ObjectDecision) -> bool:
-    return any(True for _ in find_pods(wanted)) or any(part.left is not None for part in decided.parts)
-
-
 def _patches(manifest: Manifest, decided: ObjectDecision) -> list[PartDecision]:
     """The decisions whose patches change the object itself."""
     kind = KINDS.get((manifest.group, manifest.kind))
     if kind is None or kind.no_claims:
-        return []
+        return []  # Its pods are converted when they are created.
     patches = []
     for part in decided.parts:
         decision = part.decision

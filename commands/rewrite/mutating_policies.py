@@ -19,7 +19,6 @@ from conversion.decide import decide_pod
 from conversion.facts import NO_FACTS
 from conversion.objects import pods
 from conversion.objects.pod_places import pointer
-from conversion.patches.decision import Decision
 from neuron import names
 from neuron.hardware.instances import Catalogue, InstanceType, Observation
 
@@ -96,10 +95,20 @@ def export(
         serving = [each.name for each in types if count in each.counts]
         for selection in (_ANY, *serving) if serving else ():
             answers = [decide_pod(pods.view(_pod(count, selection)), NO_FACTS, each) for each in contexts]
-            if len({_result(each) for each in answers}) > 1:
-                left_out.append(_depends(count, selection))
+            # The names of templates are hashes of their content.
+            if len({repr(([made.name for made in each.templates], each.patch)) for each in answers}) > 1:
+                where = f"that select {selection}" if selection else "that select no node"
+                left_out.append(
+                    f"pods with {count} devices {where}: not exported: the claim depends on what the driver publishes,"
+                    " which a policy cannot read."
+                )
             elif answers[0].templates:
-                _take(rows, count, selection, answers[0])
+                (template,) = answers[0].templates
+                known = rows.setdefault(template.name, _Pods(count, template, (), {}))
+                values = {each["path"]: each.get("value") for each in answers[0].patch}
+                rows[template.name] = dataclasses.replace(
+                    known, selections=(*known.selections, selection), values={**known.values, **values}
+                )
     made = tuple(rows.values())
     return Exported(
         tuple(each.template.manifest(namespace) for namespace in namespaces for each in made),
@@ -133,27 +142,6 @@ def _pod(count: int, selection: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {"containers": [container], **selector}}
 
 
-def _result(decision: Decision) -> tuple[str, str]:
-    """What the pod gets: the template's name, which is a hash of its content, and the patch."""
-    return ",".join(each.name for each in decision.templates), repr(decision.patch)
-
-
-def _depends(count: int, selection: str) -> str:
-    where = f"that select {selection}" if selection else "that select no node"
-    return (
-        f"pods with {count} devices {where}: not exported: the claim depends on what the driver publishes, which a"
-        " policy cannot read."
-    )
-
-
-def _take(rows: dict[str, _Pods], count: int, selection: str, decision: Decision) -> None:
-    (template,) = decision.templates
-    values = {each["path"]: each.get("value") for each in decision.patch}
-    known = rows.setdefault(template.name, _Pods(count, template, (), {}))
-    selections, added = (*known.selections, selection), {**known.values, **values}
-    rows[template.name] = dataclasses.replace(known, selections=selections, values=added)
-
-
 def as_yaml(exported: Exported) -> str:
     """All objects for `kubectl apply`: the templates first, because pods need them."""
     objects = (*exported.templates, *exported.policies)
@@ -167,11 +155,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
 
 
 # --- objects ------------------------------------------------------------------------------------------------------

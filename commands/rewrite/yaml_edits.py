@@ -62,17 +62,13 @@ def edit(text: str, root: YamlNode, wanted: object) -> list[Splice]:
     editor.change(root, wanted, _ROOT)
     editor.expand()
     editor.finish()
-    _verify(text, editor.splices, wanted)
-    return editor.splices
-
-
-def _verify(text: str, splices: Sequence[Splice], wanted: object) -> None:
     try:
-        root = compose(apply(text, splices), repeated=[])
+        edited = compose(apply(text, editor.splices), repeated=[])
     except (YamlError, OverlapError) as error:
         raise EditError(str(error)) from error
-    if root is None or not _same(root.value, wanted):
+    if edited is None or not _same(edited.value, wanted):
         raise EditError("the edited text has another value")
+    return editor.splices
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -282,7 +278,11 @@ class _Editor:
             node, place = waiting.pop()
             if isinstance(node, Alias):
                 if self._is_stale(node) and not _is_inside(node.start, replaced):
-                    self._expand_alias(node, place)
+                    wanted = self._aliased.get(id(node), node.value)
+                    if place is _IN_FLOW:
+                        self._splice(node.start, node.end, flow(wanted))
+                    else:
+                        self._replace(node, wanted, place)
             elif isinstance(node, Mapping_):
                 self._expand_merge(node, replaced)
                 waiting += [
@@ -302,13 +302,6 @@ class _Editor:
         target = id(alias.target)
         wanted = self._aliased.get(id(alias), alias.value)
         return target in self._gone or not _same(self._anchored.get(target, alias.value), wanted)
-
-    def _expand_alias(self, alias: Alias, place: _Place) -> None:
-        wanted = self._aliased.get(id(alias), alias.value)
-        if place is _IN_FLOW:
-            self._splice(alias.start, alias.end, flow(wanted))
-        else:
-            self._replace(alias, wanted, place)
 
     def _expand_merge(self, node: Mapping_, replaced: Sequence[tuple[int, int]]) -> None:
         for entry in node.entries:

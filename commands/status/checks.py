@@ -41,6 +41,7 @@ RELEASES: Final = StatusCheck("releases")
 PODS: Final = "pods.validate.neuron.aws.com"
 
 _SUFFIX: Final = f".{names.DRIVER}"
+"""Of the names of our entries."""
 _SHORTEST: Final = 3
 """Seconds: the creation of a template may take two."""
 _LONGEST: Final = 120
@@ -64,11 +65,17 @@ def check_webhooks(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
             continue
         ours = own_configuration(seen)
         wanted = None if isinstance(rendered, StatusLine) else rendered[kind]
-        lines = list(_absence(kind, wanted, snapshot) if ours is None else _entries(kind, ours, wanted, snapshot))
+        if ours is None:
+            lost = "nothing is converted" if kind == MUTATING else "nothing is validated"
+            if wanted is not None and not wanted:
+                yield CHECK.well(f"{kind} {NAME} is not part of the release: {lost}.")
+            else:
+                yield CHECK.wrong(f"{kind} {NAME} does not exist: {lost}.", _restore(snapshot))
+            continue
+        lines = list(_entries(kind, ours, wanted, snapshot))
         yield from lines
-        if not any(line.verdict in (CheckResult.WRONG, CheckResult.WELL) for line in lines):
-            found = [entry["name"] for entry in (ours or {}).get("webhooks") or ()]
-            yield CHECK.well(f"{kind} {NAME}: {listed(found)}.")
+        if not any(line.verdict is CheckResult.WRONG for line in lines):
+            yield CHECK.well(f"{kind} {NAME}: {listed(entry['name'] for entry in ours.get('webhooks') or ())}.")
 
 
 def _rendered(snapshot: StatusSnapshot) -> dict[str, dict[str, Mapping[str, object]]] | StatusLine:
@@ -101,14 +108,6 @@ def _choose(snapshot: StatusSnapshot) -> str:
     return f"{_restore(snapshot)} Choose other settings by the chart's values."
 
 
-def _absence(kind: str, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
-    lost = "nothing is converted" if kind == MUTATING else "nothing is validated"
-    if wanted is not None and not wanted:
-        yield CHECK.well(f"{kind} {NAME} is not part of the release: {lost}.")
-    else:
-        yield CHECK.wrong(f"{kind} {NAME} does not exist: {lost}.", _restore(snapshot))
-
-
 def _entries(
     kind: str, ours: Object, wanted: Mapping[str, Object] | None, snapshot: StatusSnapshot
 ) -> Iterator[StatusLine]:
@@ -127,15 +126,11 @@ def _entries(
         elif wanted is not None:
             text = f"{kind} {NAME} has the entry {named(name)}, which the release does not have."
             yield CHECK.note(text, _choose(snapshot))
-        yield from _choices(kind, entry)
-
-
-def _choices(kind: str, entry: Object) -> Iterator[StatusLine]:
-    """What an operator should know of settings that the release itself may have."""
-    timeout = entry.get("timeoutSeconds") or 10
-    if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
-        text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
-        yield CHECK.note(f"{entry['name']}: {text}.")
+        timeout = entry.get("timeoutSeconds") or 10
+        # The release itself may have it.
+        if kind == MUTATING and entry.get("failurePolicy") != "Ignore" and timeout < _SHORTEST:
+            text = f"timeoutSeconds is {timeout}, too short for the creation of a template (at least {_SHORTEST})"
+            yield CHECK.note(f"{name}: {text}.")
 
 
 def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
@@ -152,7 +147,7 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
         if service.get("path") != path:
             text = f"{name} calls path {quoted(service.get('path', ''))}, which is not served; it is {path!r}."
             yield CHECK.wrong(text, _restore(snapshot))
-        ports = _ports(snapshot)
+        ports = [port["port"] for service in items(snapshot.service) for port in service["spec"].get("ports") or ()]
         port = service.get("port") or 443
         if ports and port not in ports:
             text = f"{name} calls port {port} of the Service, which has {listed(map(str, ports))}."
@@ -162,12 +157,7 @@ def _target(entry: Object, path: str, snapshot: StatusSnapshot) -> Iterator[Stat
         yield CHECK.wrong(text, "Put the CA of the serving certificate there; see docs/certificates.md.")
 
 
-def _ports(snapshot: StatusSnapshot) -> list[int]:
-    return [port["port"] for service in items(snapshot.service) for port in service["spec"].get("ports") or ()]
-
-
 def _edits(kind: str, name: str, difference: EntryDifference, snapshot: StatusSnapshot) -> Iterator[StatusLine]:
-    """What an edit of one field changes."""
     field, found, wanted = difference.field, difference.found, difference.rendered
     verdict = CheckResult.WRONG
     if field == "rules":
@@ -247,7 +237,12 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     unseen: list[Unseen] = []
     for kind, seen in ((MUTATING, snapshot.mutating), (VALIDATING, snapshot.validating)):
         unseen += [seen] if isinstance(seen, Unseen) else []
-        others += [f"{kind} {item['metadata']['name']}" for item in items(seen) if _is_another(item)]
+        others += [
+            f"{kind} {item['metadata']['name']}"
+            for item in items(seen)
+            if item["metadata"]["name"] != NAME
+            and any(entry["name"].endswith(_SUFFIX) for entry in item.get("webhooks") or ())
+        ]
     for kind, seen in (("Deployment", snapshot.deployments), ("DaemonSet", snapshot.daemon_sets)):
         unseen += [seen] if isinstance(seen, Unseen) else []
         places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items(seen)]
@@ -267,12 +262,6 @@ def check_releases(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
         yield RELEASES.well(f"one, in namespace {snapshot.namespace}.")
 
 
-def _is_another(item: Object) -> bool:
-    """Whether a webhook configuration belongs to another installation."""
-    ours = any(entry["name"].endswith(_SUFFIX) for entry in item.get("webhooks") or ())
-    return ours and item["metadata"]["name"] != NAME
-
-
 # --- the API server reaches the webhook: the result of a dry-run pod in, what lies between out ------------------------
 
 
@@ -280,7 +269,6 @@ ADMISSION: Final = StatusCheck("admission")
 
 _FAILED: Final = re.compile(r'failed calling webhook "([^"]*)"')
 """k8s.io/apiserver/pkg/admission/plugin/webhook/errors: `ErrCallingWebhook`."""
-_OURS: Final = f".{names.DRIVER}"
 
 _BETWEEN: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
     (
@@ -362,7 +350,7 @@ def _refused(error: StatusError, where: str, snapshot: StatusSnapshot) -> Status
     if failed is None:
         text = f"a dry-run pod in namespace {named(where)} is not admitted: {cited(error.message)}."
         return ADMISSION.unknown(text, "Another rule of the cluster may refuse it.")
-    if not failed[1].endswith(_OURS):
+    if not failed[1].endswith(_SUFFIX):
         text = f"the API server cannot call the webhook {named(failed[1])} of somebody else: {cited(error.message)}."
         return ADMISSION.unknown(text, "Mend that webhook first.")
     for pattern, cause, fix in _BETWEEN:
@@ -494,8 +482,14 @@ def _check_sent(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterat
         return
     entries = own_entries(snapshot.validating)
     for need in needs:
-        if not any(_sends(entry, need) for entry in entries):
-            yield POLICIES.wrong(_text(need), _fix(need))
+        if any(_sends(entry, need) for entry in entries):
+            continue
+        what = f"{need.operation} of {need.resource}" + (" without claims" if need.condition else "")
+        text = f"policy {need.policy} has the action Deny for {what}, which the webhook configuration does not send."
+        fix = "Add the rule to the chart's validation.extraRules: `neuron-dra policy rules` prints it."
+        if need.condition:
+            fix = f"Add the condition to the chart's validation.podConditions: {need.condition}"
+        yield POLICIES.wrong(text, fix)
 
 
 def _check_templates(snapshot: StatusSnapshot, replicas: Sequence[Replica]) -> Iterator[StatusLine]:
@@ -529,14 +523,3 @@ def _sends(entry: Object, need: UnsentStatus) -> bool:
     cut = len(need.condition) >= LONGEST_CONDITION
     wanted = (f"({need.condition}" + ("" if cut else ")"), f"({_EVERY})")
     return not texts or any(each in text for text in texts for each in wanted)
-
-
-def _text(need: UnsentStatus) -> str:
-    what = f"{need.operation} of {need.resource}" + (" without claims" if need.condition else "")
-    return f"policy {need.policy} has the action Deny for {what}, which the webhook configuration does not send."
-
-
-def _fix(need: UnsentStatus) -> str:
-    if need.condition:
-        return f"Add the condition to the chart's validation.podConditions: {need.condition}"
-    return "Add the rule to the chart's validation.extraRules: `neuron-dra policy rules` prints it."

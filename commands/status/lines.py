@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from commands.cluster.reader import Unseen
-from runtime.console import Style, encodable, json_text, printable
+from runtime.console import CYAN, GREEN, RED, YELLOW, Style, encodable, json_text, printable
 
 
 class CheckResult(enum.StrEnum):
@@ -70,7 +70,7 @@ def blind(lines: Iterable[StatusLine], known: str) -> bool:
 
 MARKS: Final = {CheckResult.WELL: "✓", CheckResult.NOTE: "!", CheckResult.WRONG: "✗", CheckResult.UNKNOWN: "?"}
 ASCII_MARKS: Final = {**MARKS, CheckResult.WELL: "+", CheckResult.WRONG: "x"}
-_COLOURS: Final = {CheckResult.WELL: 32, CheckResult.NOTE: 33, CheckResult.WRONG: 31, CheckResult.UNKNOWN: 36}
+_COLOURS: Final = {CheckResult.WELL: GREEN, CheckResult.NOTE: YELLOW, CheckResult.WRONG: RED, CheckResult.UNKNOWN: CYAN}
 
 
 def as_text(headline: str, lines: Sequence[StatusLine], style: Style) -> str:

@@ -170,8 +170,7 @@ def check_nodes(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if isinstance(nodes, Unseen):
         return
     plugin = {node.name for node in nodes if node.legacy}
-    yield from _health(nodes)
-    yield from _cordoned(nodes)
+    yield from _said_of(nodes)
     yield from check_owners(offers, plugin)
     catalogue = Catalogue()
     neuron = {node.name for node in nodes if node.instance_type in catalogue}
@@ -233,24 +232,20 @@ def _is_ready(pod: Object) -> bool:
     return not ended and any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def _health(nodes: Iterable[Node]) -> Iterator[StatusLine]:
-    """Nodes whose Neuron devices an agent of AWS reports as faulty."""
-    sick = [f"{node.name} ({fault})" for node in nodes if (fault := fault_text(node))]
+def _said_of(nodes: Iterable[Node]) -> Iterator[StatusLine]:
+    """What agents of AWS report of the devices of nodes, and annotations of `neuron-dra cordon`."""
+    sick, cordoned = [], []
+    for node in nodes:
+        if fault := fault_text(node):
+            sick.append(f"{node.name} ({fault})")
+        if cordon := taints.read_cordon(node.annotations.get(names.ANNOTATION_CORDONED)):
+            devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
+            cordoned.append(f"{node.name} ({devices})")
     if sick:
         text = f"nodes whose Neuron devices an agent of AWS reports as faulty: {listed(sick)}."
         yield NODES.note(text, "Drain the devices (`neuron-dra drain NODE`), then replace the node.")
-
-
-def _cordoned(nodes: Iterable[Node]) -> Iterator[StatusLine]:
-    """Nodes whose annotation tells the driver to keep new claims off devices (`neuron-dra cordon`)."""
-    found = []
-    for node in nodes:
-        cordon = taints.read_cordon(node.annotations.get(names.ANNOTATION_CORDONED))
-        if cordon:
-            devices = "all devices" if cordon.node else listed(map(named, cordon.devices))
-            found.append(f"{node.name} ({devices})")
-    if found:
-        text = f"cordoned devices, which new claims do not get: {listed(found)}."
+    if cordoned:
+        text = f"cordoned devices, which new claims do not get: {listed(cordoned)}."
         yield NODES.note(text, "`neuron-dra uncordon` undoes it, for NODE or NODE/DEVICE.")
 
 

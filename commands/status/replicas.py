@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 
-from cluster.kinds.replicas import LABELS, Replica, read_lease
+from cluster.kinds.replicas import SELECTOR, Replica, read_lease
 from commands.cluster.reader import Object, Unseen, items
 from commands.present import listed
 from commands.status.lines import StatusCheck, StatusLine
@@ -77,8 +77,7 @@ def _deployment(snapshot: StatusSnapshot) -> Iterator[StatusLine]:
     if not ours and snapshot.outside:
         yield CHECK.note("the webhook runs outside the cluster: its configurations call a URL.")
     elif not ours:
-        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        text = f"there is no Deployment with labels {labels} in namespace {snapshot.namespace}."
+        text = f"there is no Deployment with labels {SELECTOR} in namespace {snapshot.namespace}."
         yield CHECK.wrong(text, "Set --namespace to its namespace, or install it.")
     for item in ours:
         yield _availability(item, snapshot.namespace)
@@ -117,15 +116,12 @@ def _receives(endpoint: Object) -> bool:
 
 def _replica(replica: Replica) -> Iterator[StatusLine]:
     report = replica.report
-    what = ", ".join(
-        filter(
-            None, (report.version and f"version {named(report.version)}", report.mode and f"mode {named(report.mode)}")
-        )
-    )
     if not report.ready:
         why = "; ".join(map(cited, report.problems)) or "it reports no reason"
         yield CHECK.wrong(f"{named(replica.name)} is not ready: {why}.")
         return
+    parts = (report.version and f"version {named(report.version)}", report.mode and f"mode {named(report.mode)}")
+    what = ", ".join(filter(None, parts))
     yield CHECK.well(f"{named(replica.name)} is ready{': ' + what if what else ''}.")
     for problem in report.problems:
         yield CHECK.note(f"{named(replica.name)} reports: {cited(problem)}.")
@@ -188,7 +184,9 @@ _NEW_ONE: Final = "Check the webhook's log for the reason, or put a new certific
 
 def check_certificate(snapshot: StatusSnapshot, replicas: Sequence[Replica], now: dt.datetime) -> Iterator[StatusLine]:
     """All checks of certificates. `replicas`: the living ones."""
-    bundles = _bundles(snapshot)
+    entries = own_entries(snapshot.mutating, snapshot.validating)
+    texts = {entry["name"]: (entry.get("clientConfig") or {}).get("caBundle") for entry in entries}
+    bundles = {name: _decoded(text) for name, text in texts.items() if text}
     if len(set(bundles.values())) > 1:
         text = f"the caBundles of {listed(bundles)} differ: some calls fail after the next change of the certificate."
         yield CERTIFICATE.wrong(text, "Put the same CA into all of them.")
@@ -203,15 +201,12 @@ def check_certificate(snapshot: StatusSnapshot, replicas: Sequence[Replica], now
         latest = max(each.not_valid_after_utc for each in authorities)
         text = f"every CA in the caBundles has expired, the last on {latest:%Y-%m-%d}: every call fails."
         yield CERTIFICATE.wrong(text, _NEW_ONE)
-    yield from _taken(bundles, replicas)
+    digests = {hashlib.sha256(bundle).hexdigest() for bundle in bundles.values()}
+    others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
+    if others and digests:
+        text = f"replicas {listed(others)} use another CA bundle than the configurations, as during a rotation."
+        yield CERTIFICATE.note(text)
     yield from _leaf(snapshot, authorities, replicas, now)
-
-
-def _bundles(snapshot: StatusSnapshot) -> dict[str, bytes]:
-    """The caBundles of the webhook configurations, by entry; entries without one are left out."""
-    entries = own_entries(snapshot.mutating, snapshot.validating)
-    texts = {entry["name"]: (entry.get("clientConfig") or {}).get("caBundle") for entry in entries}
-    return {name: _decoded(text) for name, text in texts.items() if text}
 
 
 def _decoded(text: str) -> bytes:
@@ -219,14 +214,6 @@ def _decoded(text: str) -> bytes:
         return base64.b64decode(text)
     except (binascii.Error, ValueError):
         return b""
-
-
-def _taken(bundles: dict[str, bytes], replicas: Sequence[Replica]) -> Iterator[StatusLine]:
-    digests = {hashlib.sha256(bundle).hexdigest() for bundle in bundles.values()}
-    others = [each.name for each in replicas if each.report.bundle and each.report.bundle not in digests]
-    if others and digests:
-        text = f"replicas {listed(others)} use another CA bundle than the configurations, as during a rotation."
-        yield CERTIFICATE.note(text)
 
 
 def _leaf(

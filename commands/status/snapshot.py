@@ -10,26 +10,9 @@ import msgspec
 import orjson
 from msgspec import structs
 
+from cluster import resources
 from cluster.kinds.rendered_entries import CONFIG_MAP
-from cluster.kinds.replicas import LABELS
-from cluster.resources import (
-    ACCESS_REVIEWS,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DEVICE_CLASSES,
-    ENDPOINT_SLICES,
-    LEASES,
-    MUTATING_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_SLICES,
-    SECRETS,
-    SERVICES,
-    VALIDATING_CONFIGURATIONS,
-)
+from cluster.kinds.replicas import SELECTOR, is_labelled
 from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, items, unseen, whole
 from commands.status import kueue
 from neuron import names
@@ -81,83 +64,33 @@ class Rule:
         return rule_text(self.group, self.resources, self.verbs, self.names)
 
 
+_WATCH: Final = ("list", "watch")
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_COMPARING: Final = "comparing the webhook configurations with the release"
 RULES: Final = (
+    Rule("", ("namespaces", "resourcequotas", "limitranges"), _WATCH, "reading annotations and quotas of namespaces"),
+    Rule("autoscaling.k8s.io", ("verticalpodautoscalers",), _WATCH, "knowing what resizes pods in place", needed=False),
+    Rule(RESOURCE_GROUP, ("resourceslices", "deviceclasses"), _WATCH, "finding types and classes"),
+    Rule("", ("nodes",), _WATCH, "learning instance types from Nodes", needed=False),
+    Rule("karpenter.sh", ("nodepools",), _WATCH, "knowing the pools of Karpenter", needed=False),
+    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), _WATCH, "knowing the zones of its pools", needed=False),
     Rule(
-        "",
-        ("namespaces", "resourcequotas", "limitranges"),
-        ("list", "watch"),
-        "reading annotations and quotas of namespaces",
-    ),
-    Rule(
-        "autoscaling.k8s.io",
-        ("verticalpodautoscalers",),
-        ("list", "watch"),
-        "knowing what resizes pods in place",
-        needed=False,
-    ),
-    Rule(
-        RESOURCE_GROUP,
-        ("resourceslices", "deviceclasses"),
-        ("list", "watch"),
-        "finding types and classes",
-    ),
-    Rule("", ("nodes",), ("list", "watch"), "learning instance types from Nodes", needed=False),
-    Rule("karpenter.sh", ("nodepools",), ("list", "watch"), "knowing the pools of Karpenter", needed=False),
-    Rule("karpenter.k8s.aws", ("ec2nodeclasses",), ("list", "watch"), "knowing the zones of its pools", needed=False),
-    Rule(
-        "cluster.x-k8s.io",
-        ("machinedeployments",),
-        ("list", "watch"),
-        "knowing node groups of Cluster Autoscaler",
-        needed=False,
+        "cluster.x-k8s.io", ("machinedeployments",), _WATCH, "knowing node groups of Cluster Autoscaler", needed=False
     ),
     Rule(
         RESOURCE_GROUP,
         ("resourceclaimtemplates",),
-        ("get", "list", "watch", "create", "patch"),
+        ("get", *_WATCH, "create", "patch"),
         "creating the templates of converted pods",
     ),
     Rule(RESOURCE_GROUP, ("resourceclaims",), ("get",), "warning about claims that do not exist", needed=False),
     Rule("events.k8s.io", ("events",), ("create", "patch"), "Events about refused conversions", needed=False),
-    Rule(
-        "admissionregistration.k8s.io",
-        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-        ("list", "watch", "patch"),
-        "updating caBundle",
-        names=(names.MANAGER,),
-    ),
-    Rule(
-        "admissionregistration.k8s.io",
-        ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-        ("get",),
-        "comparing the webhook configurations with the release",
-        needed=False,
-        names=(names.MANAGER,),
-    ),
-    Rule(
-        "",
-        ("configmaps",),
-        ("get",),
-        "comparing the webhook configurations with the release",
-        needed=False,
-        names=(CONFIG_MAP,),
-        own=True,
-    ),
-    Rule(
-        "",
-        ("secrets",),
-        ("get", "list", "watch", "patch", "create"),
-        "managing certificates",
-        names=(SECRET,),
-        own=True,
-    ),
-    Rule(
-        "coordination.k8s.io",
-        ("leases",),
-        ("list", "watch", "create", "patch", "delete"),
-        "coordinating replicas",
-        own=True,
-    ),
+    Rule(_ADMISSION, _HOOKS, (*_WATCH, "patch"), "updating caBundle", names=(names.MANAGER,)),
+    Rule(_ADMISSION, _HOOKS, ("get",), _COMPARING, needed=False, names=(names.MANAGER,)),
+    Rule("", ("configmaps",), ("get",), _COMPARING, needed=False, names=(CONFIG_MAP,), own=True),
+    Rule("", ("secrets",), ("get", *_WATCH, "patch", "create"), "managing certificates", names=(SECRET,), own=True),
+    Rule("coordination.k8s.io", ("leases",), (*_WATCH, "create", "patch", "delete"), "coordinating replicas", own=True),
 )
 """The shipped rules: of the ClusterRole, and of the Role for certificates in a Secret (`--tls-secret`)."""
 
@@ -247,7 +180,7 @@ async def attempt(server: ApiServer, namespace: str) -> ProbeResult:
     """One attempt: create the pod in a dry run."""
     try:
         body = await server.request(
-            "POST", PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
+            "POST", resources.PODS.path(namespace), timeout=_TIMEOUT, query={"dryRun": "All"}, body=probe_pod()
         )
         pod = loaded_object(body)
         labels = pod["metadata"].get("labels") or {}
@@ -369,12 +302,7 @@ def own_entries(*seen: Seen[Object]) -> tuple[Object, ...]:
 
 def own_deployments(seen: Seen[Object], namespace: str) -> list[Object]:
     """The Deployments of the webhook in its namespace, by their labels: the chart may give them another name."""
-    return [
-        each
-        for each in items(seen)
-        if each["metadata"]["namespace"] == namespace
-        if LABELS.items() <= (each["metadata"].get("labels") or {}).items()
-    ]
+    return [each for each in items(seen) if each["metadata"]["namespace"] == namespace and is_labelled(each)]
 
 
 async def read_status(reader: ClusterReader, address: str, namespace: str) -> StatusSnapshot:
@@ -388,30 +316,30 @@ async def read_status(reader: ClusterReader, address: str, namespace: str) -> St
     """
     version = await reader.version()
     label = f"app.kubernetes.io/name={NAME}"
-    replicas = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
     driver = f"{label},app.kubernetes.io/component=kubelet-plugin"
     ours = f"{names.LABEL_MANAGED_BY}={names.MANAGER}"
     wanted = {
-        "mutating": reader.list(MUTATING_CONFIGURATIONS, keep=whole),
-        "validating": reader.list(VALIDATING_CONFIGURATIONS, keep=whole),
-        "rendered": reader.get(CONFIG_MAPS, namespace, CONFIG_MAP),
-        "deployments": reader.list(DEPLOYMENTS, keep=whole, labelSelector=label),
-        "karpenter": reader.list(DEPLOYMENTS, keep=whole, labelSelector=_KARPENTER),
-        "daemon_sets": reader.list(DAEMON_SETS, keep=whole, labelSelector=label),
-        "service": reader.get(SERVICES, namespace, NAME),
+        "mutating": reader.list(resources.MUTATING_CONFIGURATIONS, keep=whole),
+        "validating": reader.list(resources.VALIDATING_CONFIGURATIONS, keep=whole),
+        "rendered": reader.get(resources.CONFIG_MAPS, namespace, CONFIG_MAP),
+        "deployments": reader.list(resources.DEPLOYMENTS, keep=whole, labelSelector=label),
+        "karpenter": reader.list(resources.DEPLOYMENTS, keep=whole, labelSelector=_KARPENTER),
+        "daemon_sets": reader.list(resources.DAEMON_SETS, keep=whole, labelSelector=label),
+        "service": reader.get(resources.SERVICES, namespace, NAME),
         "endpoint_slices": reader.list(
-            ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
+            resources.ENDPOINT_SLICES, namespace, keep=whole, labelSelector=f"kubernetes.io/service-name={NAME}"
         ),
-        "secret": reader.get(SECRETS, namespace, SECRET),
-        "leases": reader.list(LEASES, namespace, keep=whole, labelSelector=replicas),
-        "device_classes": reader.list(DEVICE_CLASSES, keep=whole),
+        "secret": reader.get(resources.SECRETS, namespace, SECRET),
+        "leases": reader.list(resources.LEASES, namespace, keep=whole, labelSelector=SELECTOR),
+        "device_classes": reader.list(resources.DEVICE_CLASSES, keep=whole),
         "published": reader.list(
-            RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
+            resources.RESOURCE_SLICES, keep=_Publications().read, fieldSelector=f"spec.driver={names.DRIVER}"
         ),
-        "driver_pods": reader.list(PODS, keep=_pod, labelSelector=driver),
-        "nodes": reader.list(NODES, keep=_node),
-        "templates": reader.list(RESOURCE_CLAIM_TEMPLATES, keep=_Templates().read, labelSelector=ours),
-        "namespaces": reader.list(NAMESPACES, keep=_namespace),
+        "driver_pods": reader.list(resources.PODS, keep=_pod, labelSelector=driver),
+        "nodes": reader.list(resources.NODES, keep=_node),
+        "templates": reader.list(resources.RESOURCE_CLAIM_TEMPLATES, keep=_Templates().read, labelSelector=ours),
+        "namespaces": reader.list(resources.NAMESPACES, keep=_namespace),
     }
     fetched: dict[str, Any] = dict(zip(wanted, await asyncio.gather(*wanted.values()), strict=True))
     account = f"system:serviceaccount:{namespace}:{_account(fetched['deployments'], namespace)}"
@@ -453,7 +381,7 @@ async def _rights(reader: ClusterReader, account: str, namespace: str) -> Mappin
     try:
         answers = await asyncio.gather(*(_may(reader, account, namespace, each) for each in asked))
     except ApiServerError as error:
-        return unseen(error, ACCESS_REVIEWS, "create")
+        return unseen(error, resources.ACCESS_REVIEWS, "create")
     return dict(zip(asked, answers, strict=True))
 
 
@@ -470,7 +398,7 @@ async def _may(reader: ClusterReader, account: str, namespace: str, asked: Asked
         "kind": "SubjectAccessReview",
         "spec": {"user": account, "groups": groups, "resourceAttributes": wanted},
     }
-    answer = await reader.review(ACCESS_REVIEWS, body)
+    answer = await reader.review(resources.ACCESS_REVIEWS, body)
     return bool((answer.get("status") or {}).get("allowed"))
 
 

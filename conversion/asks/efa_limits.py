@@ -50,10 +50,12 @@ def read(demand: PodDemand, context: ConversionContext, steering: Steering) -> E
     path = f"spec.{limited[0].section}[{limited[0].index}]"
     if context.class_names is not None and steering.efa not in context.class_names:
         return EfaLimits(warnings=(_no_class(path, steering),))
-    try:
-        counts = {each.container.name: _count(each) for each in limited}
-    except _LimitError as error:
-        return EfaLimits(errors=(error.finding,))
+    counts: dict[str, int] = {}
+    for each in limited:
+        found = count(each.resources)
+        if found is None:
+            return EfaLimits(errors=(_no_count(each),))
+        counts[each.container.name] = found
     with_devices = [each.ask.container for each in demand.containers if each.ask.amount]
     wanted = [each for each in limited if counts[each.container.name]]
     if not wanted:
@@ -85,17 +87,8 @@ def count(resources: Mapping[str, object] | None) -> int | None:
     return counts.get("limits") if counts.get("requests", counts.get("limits")) == counts.get("limits") else None
 
 
-class _LimitError(Exception):
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(str(finding))
-        self.finding = finding
-
-
-def _count(demand: ContainerDemand) -> int:
-    """The EFA limit of a container. Checked here, because the API server does not see a limit that is removed."""
-    found = count(demand.resources)
-    if found is not None:
-        return found
+def _no_count(demand: ContainerDemand) -> Finding:
+    """NEU125 about an EFA limit that is none: the API server does not see a limit that is removed."""
     given = ", ".join(
         f"{field} {quantities.amount_text(value)!r}" for field, value in amounts(demand.resources).items()
     )
@@ -103,7 +96,7 @@ def _count(demand: ContainerDemand) -> int:
         f"container {short(demand.container.name)} asks for {names.RESOURCE_EFA} in {given}: it needs a limit that is a"
         " whole number, and an equal request or none."
     )
-    raise _LimitError(refused(f"spec.{demand.section}[{demand.index}]", message, "Correct the limit.", given))
+    return refused(f"spec.{demand.section}[{demand.index}]", message, "Correct the limit.", given)
 
 
 def _not_one_container(path: str, steering: Steering) -> Finding:

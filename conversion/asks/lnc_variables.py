@@ -114,15 +114,20 @@ def unknown(demand: PodDemand, settings: ModeSettings) -> Finding | None:
     return next(itertools.chain(written, taken), None)
 
 
-def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> Iterator[Finding]:
+def warnings(demand: PodDemand, settings: ModeSettings, types: Sequence[InstanceType]) -> Iterator[Finding]:
     """NEU225 and NEU226 for each variable that is not known, that has no such value, or that the driver replaces.
 
+    NEU226 as well for each container without a variable that gets the value of another's, and had another value.
+
     Args:
-        sets_lnc: whether the claim has a NeuronConfig.
+        types: those of the claim, if it has a NeuronConfig for the setting; else none.
     """
-    lnc = settings.device_config.lnc
+    lnc, sets_lnc = settings.device_config.lnc, bool(types)
     replaced = lnc is not None and sets_lnc and not settings.device_config.lncs
-    for each in _variables(demand):
+    found = _variables(demand)
+    if replaced and settings.lnc_source == BY_VARIABLE and len(demand.containers) > 1:
+        yield from _without_variable(demand, next(each for each in found if each.value), types)
+    for each in found:
         if each.value is not None and each.value not in (0, lnc) and replaced:
             message = (
                 f"container {each.container} sets {each.name} to {each.value}, and the claim has logical NeuronCore"
@@ -138,6 +143,23 @@ def warnings(demand: PodDemand, settings: ModeSettings, *, sets_lnc: bool) -> It
                 f"container {each.container} sets {each.name} to {written}, which is not 1 or 2: it does not count."
             )
             yield warning("NEU225", each.path, message, "Set it to 1 or 2.", each.written)
+
+
+def _without_variable(demand: PodDemand, set_by: _Variable, types: Sequence[InstanceType]) -> Iterator[Finding]:
+    defaults = ((each.name, each.node_lnc or each.default_logical_neuron_core) for each in types)
+    name, had = next((each for each in defaults if each[1] != set_by.value), ("", 0))
+    for each in demand.containers if name else ():
+        container = each.container
+        if each.ask.amount and not container.logical_neuron_cores and not container.may_take_lnc:
+            who = short(container.name, _MOST_NAME)
+            yield warning(
+                "NEU226",
+                f"spec.{each.section}[{each.index}].env",
+                f"container {who} sets no logical NeuronCore and gets {set_by.value}, as container {set_by.container}"
+                f" sets it; the device plugin gave it {had}, the default of {name}.",
+                f"Set {names.LNC_VARIABLES[0]} in container {who} to the one for which its model is compiled.",
+                str(set_by.value),
+            )
 
 
 def _variables(demand: PodDemand) -> list[_Variable]:

@@ -191,7 +191,8 @@ class Record(Struct, frozen=True):
         if self.init_containers:
             value["initContainers"] = self.init_containers
         if self.hints:
-            value["hints"] = _encode_hints(self.hints)
+            added: dict[str, object] = msgspec.to_builtins(self.hints)
+            value["hints"] = {key: each for key, each in added.items() if each}
         if self.claim:
             value["claim"] = self.claim
         if self.template:
@@ -245,12 +246,6 @@ def _decode_hints(value: object) -> AddedHints:
     affinity = added.node_affinity
     lists = (added.tolerations, affinity.required, affinity.preferred, added.labels, added.replaced_labels)
     return NOTHING_ADDED if any(len(each) > MOST_HINTS for each in lists) else added
-
-
-def _encode_hints(added: AddedHints) -> Mapping[str, object]:
-    """The member `hints`, without empty members."""
-    found: dict[str, object] = msgspec.to_builtins(added)
-    return {key: value for key, value in found.items() if value}
 
 
 def _efa_request(value: object) -> EfaRequest | None:

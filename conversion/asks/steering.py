@@ -6,8 +6,7 @@ Pure, and independent of the policies' schema.
 import dataclasses
 import enum
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct, structs
 
@@ -18,7 +17,6 @@ from conversion.claims.scheduling import NO_HINTS, SchedulingHints
 from conversion.claims.templates import Template
 from conversion.facts import NamespaceFacts
 from conversion.objects.pods import Annotations
-from conversion.objects.wire import AdmissionRequest
 from neuron import names
 from neuron.findings import Finding, did_you_mean, warning
 
@@ -190,30 +188,6 @@ class Steering(Struct, frozen=True):
 
 
 NO_STEERING = Steering()
-
-
-class Steer(Protocol):
-    """Finds the policies' settings for a Pod that is being created."""
-
-    def __call__(self, request: AdmissionRequest) -> Steering:
-        """The settings. Does not raise for any content of the object."""
-
-    def of_template(
-        self, template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
-    ) -> Steering:
-        """The settings for the pods that a workload creates from a pod template."""
-
-    def fixed(self, namespace: str) -> "Steer":
-        """The same with the namespace's current facts, for use outside the event loop."""
-
-
-class SteerTemplate(Protocol):
-    """Finds the policies' settings for the pods of a pod template."""
-
-    def __call__(
-        self, template: Mapping[str, object], namespace: str, owner: Mapping[str, object] | None = None
-    ) -> Steering:
-        """The settings. Does not raise for any content of the template. `owner`: the workload with the template."""
 
 
 def overridden(settings: ModeSettings, steering: Steering) -> list[Finding]:

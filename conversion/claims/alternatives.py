@@ -123,20 +123,16 @@ def merge(
             if not again:
                 return None
         else:
-            place = _with_one_option(cramped)
+            # One alternative for each request: a place on the line, or device groups by attribute.
+            layout, sets = cramped.layout, cramped.connected_sets
+            on_line = cramped.entry.line is not None
+            place = in_one_place(layout, sets) if on_line else arrange(cramped.entry, layout, sets, by_ids=False)
             again = [
                 dataclasses.replace(each, arrangement=place) if is_alike else each
                 for each, is_alike in zip(found.servings, alike, strict=True)
             ]
         found = _merge(again, order, most, tied=tied)
     return found
-
-
-def _with_one_option(serving: Serving) -> Arrangement:
-    """The arrangement with one alternative for each request: a place on the line, or device groups by attribute."""
-    if serving.entry.line is not None:
-        return in_one_place(serving.layout, serving.connected_sets)
-    return arrange(serving.entry, serving.layout, serving.connected_sets, by_ids=False)
 
 
 def _cramped(merged: Merged, order: Sequence[int]) -> Serving | None:
@@ -178,7 +174,9 @@ def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int, *, t
         slots = {
             identity: [
                 _slots(each)
-                for each in _shared(arrangements, identity, most, tied=tied) or _alone(arrangements, identity)
+                # Where types share nothing, the shapes are those of a claim for each type alone.
+                for each in _shared(arrangements, identity, most, tied=tied)
+                or [_shapes(each, identity) for each in arrangements]
             ]
             for identity in order
         }
@@ -197,11 +195,6 @@ def _merge(servings: Sequence[Serving], order: Sequence[int], at_most: int, *, t
         for identity in order
     }
     return Merged(tuple(servings), alternatives, ties)
-
-
-def _alone(arrangements: Sequence[Arrangement], identity: int) -> list[list[_Shape]]:
-    """The shapes of a request on each type, as in a claim for this type alone."""
-    return [_shapes(each, identity) for each in arrangements]
 
 
 def _shapes(arrangement: Arrangement, identity: int) -> list[_Shape]:

@@ -34,7 +34,7 @@ _INSTANCE_LABELS: Final = (
     *(f"{domain}/instance-type" for domain in _PROVISIONERS),
 )
 _FAMILY_LABELS: Final = frozenset(f"{domain}/instance-family" for domain in _PROVISIONERS)
-_ACCELERATORS = ("inferentia", "inferentia2", "trainium", "trainium2")
+ACCELERATORS: Final = frozenset({"inferentia", "inferentia2", "trainium", "trainium2"})
 """Values of the accelerator labels that belong to known types only."""
 _TYPE_NAME: Final = re.compile(r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]+)[^.]*)\.(?P<size>.+)")
 """As Karpenter splits the name of an instance type."""
@@ -90,7 +90,7 @@ class _Requirement:
         """Whether a node of the instance type with these labels can match."""
         actual = labels[self.key]
         if actual is None:
-            return not (self.operator == "In" and self.values.issubset(_ACCELERATORS))
+            return not (self.operator == "In" and self.values.issubset(ACCELERATORS))
         match self.operator:
             case "In":
                 return actual in self.values
@@ -99,13 +99,10 @@ class _Requirement:
             case "DoesNotExist":
                 return False
             case "Gt" | "Lt":
-                return self._compares(actual)
+                # They compare whole numbers, and have one value.
+                return compares(self.operator, actual, next(iter(self.values), ""))
             case _:
                 return True
-
-    def _compares(self, actual: str) -> bool:
-        """`Gt` and `Lt` compare whole numbers, and have one value."""
-        return compares(self.operator, actual, next(iter(self.values), ""))
 
     def names(self, labels: Mapping[str, str | None]) -> bool:
         """Whether it requires the type of these labels, or its family, by name."""
@@ -164,7 +161,7 @@ def _labelled(catalogue: Catalogue) -> tuple[tuple[InstanceType, Mapping[str, st
 def _known_values(catalogue: Catalogue) -> frozenset[str]:
     """Label values of all instance types."""
     values = (value for _, labels in _labelled(catalogue) for value in labels.values() if value is not None)
-    return frozenset(values).union(_ACCELERATORS)
+    return frozenset(values).union(ACCELERATORS)
 
 
 def _requirement(key: str, operator: str, values: Iterable[object]) -> _Requirement:

@@ -61,7 +61,7 @@ class Claim(Struct, frozen=True):
             Empty tuple: the whole claim, by an entry without `request`.
         types: names of the instance types that can serve it, in catalogue order.
         connected: whether the claim requires more than an arbitrary set of devices.
-        sets_lnc: whether it has a NeuronConfig.
+        sets_lnc: whether it has a NeuronConfig for `DeviceConfig.lnc`.
         exact: for each ask, whether its container gets a share of a device with exactly the cores that it requests.
         warnings: NEU202, NEU213, NEU215, NEU219 and NEU227.
     """

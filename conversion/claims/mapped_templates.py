@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from checks.claims import configs as check_configs
+from checks.claims.configs import entries_by_class
 from checks.claims.counts import check_together
 from checks.claims.judging import ClaimContext, ClaimJudgement, judge_claim
 from conversion.claims.containers import Ask
@@ -22,7 +22,7 @@ from conversion.claims.templates import API_VERSION, KIND, Template
 from neuron import names, quantities
 from neuron.api.claim_reader import read_claim, value_text
 from neuron.api.claim_specs import ClaimSpec, DeviceRequest, Leaf
-from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
+from neuron.api.configs import configs_in_force
 from neuron.findings import Finding, Severity
 from neuron.hardware.instances import InstanceType
 
@@ -102,16 +102,7 @@ class _Comparison:
         self._need = need
         self._judgement = judgement
         self._context = context
-        self._entries = self._configs(judgement.spec)
-
-    def _configs(self, spec: ClaimSpec) -> list[ConfigEntry]:
-        """Readable configs of a claim and of its DeviceClasses."""
-        found = [each.entry for each in check_configs.decode(spec.configs, ConfigSource.FROM_CLAIM)[0]]
-        for name in {each.device_class for request in spec.requests for each in request.alternatives}:
-            device_class = self._context.classes.get(name)
-            configs = device_class.configs if device_class is not None else ()
-            found += [each.entry for each in check_configs.decode(configs, ConfigSource.FROM_CLASS)[0]]
-        return found
+        self._entries = entries_by_class(judgement.spec, context.classes)
 
     def differences(self) -> Iterator[str]:
         """The differences, the most basic one first."""
@@ -177,11 +168,13 @@ class _Comparison:
             yield from (f"its devices need not be connected: {each.message.rstrip('.')}" for each in self._loose())
 
     def _settings(self, wanted: ClaimSpec, entry: InstanceType) -> Iterator[str]:
-        wants = configs_in_force(self._configs(wanted), wanted.requests[0].name)
+        first = wanted.requests[0]
+        entries = entries_by_class(wanted, self._context.classes)[first.alternatives[0].device_class]
+        wants = configs_in_force(entries, first.name)
         for leaf in self._judgement.leaves:
             if not leaf.mask & self._context.index.of_type(entry.name):
                 continue
-            has = configs_in_force(self._entries, leaf.devices.reference)
+            has = configs_in_force(self._entries[leaf.devices.device_class], leaf.devices.reference)
             for words, field in (
                 ("logical NeuronCore", "logical_neuron_core"),
                 ("UltraServer mode", "ultraserver_mode"),

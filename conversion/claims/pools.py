@@ -9,15 +9,15 @@ knows is absent on its nodes.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from conversion.claims.candidates import NodeSelection, labels_of
+from conversion.claims.candidates import ACCELERATORS, NodeSelection, labels_of
 from conversion.claims.containers import Ask, Role
 from neuron import names
-from neuron.api.node_pools import NODE_GROUP, LabelRule, Pool
+from neuron.api.node_pools import NODE_GROUP, Pool
 from neuron.api.nodes import Requirement, Term, compares, matches_nothing, unmet_selector, unmet_terms
 from neuron.api.taints import TolerationSpec
 from neuron.hardware.instances import InstanceType
@@ -45,7 +45,6 @@ _ON_ALL_NODES: Final = (
 _OF_ONE_NODE: Final = (_HOSTNAME, "topology.k8s.aws/network-node-layer-", names.ULTRASERVER_LABELS)
 """Labels whose values few nodes share, or their beginnings. They are not kept of nodes."""
 _OF_ONE_NODE_ENDS: Final = "/instance-id"
-_ACCELERATORS: Final = frozenset({"inferentia", "inferentia2", "trainium", "trainium2"})
 
 
 class StaticNode(NamedTuple):
@@ -241,25 +240,13 @@ def _merged(rules: Iterable[tuple[str, _Values]]) -> dict[str, _Values]:
     return found
 
 
-def _key(key: str) -> str:
-    return _ALIASES.get(key, key)
-
-
-def _of_rule(rule: LabelRule) -> tuple[str, _Values]:
-    key = _key(rule.key)
-    return key, _allowed(rule.operator, _plain(key, rule.values))
-
-
-def _of_requirement(requirement: Requirement) -> tuple[str, _Values]:
-    key = _key(str(requirement.get("key")))
-    return key, _allowed(str(requirement.get("operator")), _plain(key, requirement.get("values") or ()))
-
-
-def _plain(key: str, values: Sequence[object]) -> Sequence[object]:
-    """SageMaker HyperPod writes instance types as `ml.<type>`."""
+def _rule(key: str, operator: str, values: Sequence[object]) -> tuple[str, _Values]:
+    """A requirement of a pool or of a pod: the label by its newer name, and the values that it allows."""
+    key = _ALIASES.get(key, key)
     if key.endswith("/instance-type"):
-        return [str(each).removeprefix(names.SAGEMAKER_PREFIX) for each in values]
-    return values
+        # SageMaker HyperPod writes instance types as `ml.<type>`.
+        values = [str(each).removeprefix(names.SAGEMAKER_PREFIX) for each in values]
+    return key, _allowed(operator, values)
 
 
 # --- labels that the instance type determines ---------------------------------------------------------------
@@ -286,7 +273,7 @@ def _type_meets(labels: Mapping[str, str | None], key: str, allowed: _Values) ->
         return allowed.absent if "/instance-gpu-" in key else True
     value = labels[key]
     if value is None:
-        return allowed.inverted or not allowed.values <= _ACCELERATORS
+        return allowed.inverted or not allowed.values <= ACCELERATORS
     return allowed.has(value)
 
 
@@ -420,7 +407,7 @@ def unmet(selection: NodeSelection, node: StaticNode) -> list[Requirement]:
 
 
 def _neuron_pool(pool: Pool, zones: Mapping[str, tuple[str, ...]], entries: Sequence[InstanceType]) -> _NeuronPool:
-    rules = _merged(map(_of_rule, pool.rules))
+    rules = _merged(_rule(each.key, each.operator, each.values) for each in pool.rules)
     of_type, others = _split(rules)
     _, _, node_class = pool.node_class
     if zones.get(node_class):
@@ -466,7 +453,7 @@ class _Way(NamedTuple):
 
 def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator[_Way]:
     """One for each term of required node affinity that a new node can meet."""
-    own = [(_key(key), _allowed("In", _plain(key, [value]))) for key, value in selection.node_selector.items()]
+    own = [_rule(key, "In", [value]) for key, value in selection.node_selector.items()]
     terms: Sequence[Sequence[Requirement]] = [()]
     if selection.terms is not None:
         # A field names a node that exists.
@@ -476,7 +463,8 @@ def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator
             if not matches_nothing(term) and not term.get("matchFields")
         ]
     for term in terms:
-        of_type, others = _split(_merged([*own, *map(_of_requirement, term)]))
+        listed = (_rule(str(each.get("key")), str(each.get("operator")), each.get("values") or ()) for each in term)
+        of_type, others = _split(_merged([*own, *listed]))
         types = frozenset(
             entry.name
             for entry in fitting
@@ -484,11 +472,8 @@ def _ways(selection: NodeSelection, fitting: Sequence[InstanceType]) -> Iterator
         )
         if types and others.get(_HOSTNAME, _ANY).inverted:
             required = [key for key, each in of_type.items() if not each.absent]
-            yield _Way(others, types, frozenset(each for each in _PROVIDERS if any(map(_starts(each), required))))
-
-
-def _starts(domain: str) -> Callable[[str], bool]:
-    return lambda key: key.startswith(domain)
+            providers = frozenset(each for each in _PROVIDERS if any(key.startswith(each) for key in required))
+            yield _Way(others, types, providers)
 
 
 def _match(each: _NeuronPool, needs: PodNeeds, ways: Sequence[_Way]) -> PoolMatch | None:

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
-from checks.claims import configs as check_configs
+from checks.claims.configs import entries_by_class
 from checks.claims.judging import ClaimContext, ClaimJudgement
 from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.asks.steering import Steering
 from conversion.claims import candidates
 from conversion.claims.making import listed
 from conversion.claims.templates import KIND as TEMPLATE
-from conversion.findings.pod_claims import Claiming, KnownClaim
 from conversion.objects import pods
 from neuron.api.claim_reader import value_text
-from neuron.api.claim_specs import Leaf
-from neuron.api.configs import ConfigEntry, ConfigSource, configs_in_force
+from neuron.api.configs import configs_in_force
 from neuron.api.nodes import required_terms
 from neuron.findings import Finding
 
@@ -50,18 +49,11 @@ def check_bound(
         if judgement is not None:
             findings += check.claim(path, value_text(object_name), judgement)
         elif not known_only:
-            findings.append(_unknown(path, f"{kind} {value_text(object_name)}", steering))
+            what = f"{kind} {value_text(object_name)}"
+            message = f"{what} is not known, and policy {steering.policy('mode')} allows only claims that keep to it."
+            fix = "Create it before the pod, or ask the cluster's admins."
+            findings.append(Finding("NEU123", path, message, fix, what))
     return findings
-
-
-def _unknown(path: str, what: str, steering: Steering) -> Finding:
-    return Finding(
-        "NEU123",
-        path,
-        f"{what} is not known, and policy {steering.policy('mode')} allows only claims that keep to it.",
-        "Create it before the pod, or ask the cluster's admins.",
-        what,
-    )
 
 
 class _Check:
@@ -76,13 +68,14 @@ class _Check:
         )
         # A pod that no Neuron node can take gets no devices.
         self._possible = {entry.name: entry for entry in found.types} if not found.errors else {}
-        self._published = context.index.published
 
     def claim(self, path: str, name: str, judgement: ClaimJudgement) -> Iterator[Finding]:
         steering, index = self._steering, self._context.index
-        entries = self._configs(judgement)
+        entries = entries_by_class(judgement.spec, self._context.classes)
         for leaf in judgement.leaves:
-            types = [self._possible[each] for each in index.types(self._mask(leaf)) if each in self._possible]
+            # A cluster that publishes devices has no others.
+            mask = leaf.mask & index.published if index.published else leaf.mask
+            types = [self._possible[each] for each in index.types(mask) if each in self._possible]
             others = [each.name for each in types if steering.families and each.family not in steering.families]
             if others:
                 yield Finding(
@@ -94,7 +87,7 @@ class _Check:
                     listed(others),
                 )
                 return
-            has = configs_in_force(entries, leaf.devices.reference).logical_neuron_core
+            has = configs_in_force(entries[leaf.devices.device_class], leaf.devices.reference).logical_neuron_core
             lnc = steering.lnc if steering.lnc_locked else None
             if lnc not in (None, has) and any(each.configures_logical_neuron_core for each in types):
                 sets = "no logical NeuronCore" if has is None else f"logical NeuronCore {has}"
@@ -107,15 +100,3 @@ class _Check:
                     str(has),
                 )
                 return
-
-    def _mask(self, leaf: Leaf) -> int:
-        """Devices that a request can match: published ones if the cluster publishes any."""
-        return leaf.mask & self._published if self._published else leaf.mask
-
-    def _configs(self, judgement: ClaimJudgement) -> list[ConfigEntry]:
-        found = [each.entry for each in check_configs.decode(judgement.spec.configs, ConfigSource.FROM_CLAIM)[0]]
-        for name in {leaf.devices.device_class for leaf in judgement.leaves}:
-            device_class = self._context.classes.get(name)
-            configs = device_class.configs if device_class is not None else ()
-            found += [each.entry for each in check_configs.decode(configs, ConfigSource.FROM_CLASS)[0]]
-        return found

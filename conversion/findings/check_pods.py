@@ -1,4 +1,4 @@
-"""Checks that containers and claims of a pod or pod template fit each other. Pure.
+"""Checks that containers and claims of a pod or pod template fit each other, and how resources are written. Pure.
 
 Kubernetes admits a pod whose containers do not refer to its claim, or refer to a request that the claim does not have.
 Such a pod starts without devices, or stays in ContainerCreating without a message to the user.
@@ -6,20 +6,22 @@ Such a pod starts without devices, or stays in ContainerCreating without a messa
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from checks.claims.configs import decode_parameters
 from checks.claims.counts import check_together
 from checks.claims.judging import ClaimContext
-from conversion.asks.pod_demand import legacy_now
-from conversion.findings import obstacles
-from conversion.findings.check_damage import check_damage
-from conversion.findings.pod_claims import UNKNOWN, KnownClaim
+from checks.words import meant
+from conversion.asks.pod_demand import UNKNOWN, KnownClaim, legacy_now
+from conversion.findings import pod_findings
+from conversion.findings.verification import check_damage
 from conversion.objects import pods
+from conversion.objects.pod_places import path_text
 from neuron import names
-from neuron.api.claim_specs import Leaf
-from neuron.api.configs import NeuronConfig
+from neuron.api.claim_specs import ClaimSpec, Leaf, entries_of
+from neuron.api.configs import ConfigSource, NeuronConfig
+from neuron.api.fields import mapping
 from neuron.findings import Finding, Findings, Suggestions, quoted, short, warning
 
 _SHOWN: Final = 40
@@ -104,31 +106,26 @@ def _check_own_devices(
     pod: pods.Pod, references: Sequence[_ClaimReference], known: Mapping[str, KnownClaim]
 ) -> Iterator[Finding]:
     """NEU901, NEU234 and NEU235 about a pod with its own claims; conversion says them about those that it makes."""
-    ours: dict[str, list[str]] = {}
+    ours: dict[str, dict[str, ClaimSpec]] = {}
     for each in references:
         judgement = known.get(each.claim, UNKNOWN).judgement
-        if judgement is not None and judgement.leaves and each.claim not in ours.setdefault(each.owner, []):
-            ours[each.owner].append(each.claim)
+        if judgement is not None and judgement.leaves:
+            ours.setdefault(each.owner, {})[each.claim] = judgement.spec
     for _, container, path in pod.sections():
-        for number, claim in enumerate(ours.get(path, ())):
-            if number == 0:
-                yield from obstacles.pinned(container, path)
-            requests = {each.request for each in references if each.owner == path and each.claim == claim}
-            yield from obstacles.against_config(container, path, claim, _logical_cores(known[claim], requests))
+        if path in ours:
+            yield from pod_findings.pinned(container, path)
+        for claim, spec in ours.get(path, {}).items():
+            used = {each.request for each in references if each.owner == path and each.claim == claim}
+            cores = {
+                each.config.logical_neuron_core
+                for each in entries_of(spec.configs, ConfigSource.FROM_CLAIM)
+                if isinstance(each.config, NeuronConfig)
+                # A reference without the name of a request is to the whole claim.
+                and ("" in used or not each.requests or any(name.partition("/")[0] in used for name in each.requests))
+            }
+            yield from pod_findings.against_config(container, path, claim, cores)
     if ours:
-        yield from obstacles.host_devices(pod)
-
-
-def _logical_cores(claim: KnownClaim, requests: Collection[str]) -> set[int]:
-    """The values of `logicalNeuronCore` that a claim sets for these requests. An empty name: for all of them."""
-    configs = claim.judgement.spec.configs if claim.judgement is not None else ()
-    decoded = (
-        decode_parameters(each.parameters).config
-        for each in configs
-        if each.driver == names.DRIVER
-        and ("" in requests or not each.requests or any(name.partition("/")[0] in requests for name in each.requests))
-    )
-    return {each.logical_neuron_core for each in decoded if isinstance(each, NeuronConfig)}
+        yield from pod_findings.host_devices(pod)
 
 
 def _name_of(entry: Mapping[str, object]) -> str:
@@ -255,3 +252,131 @@ def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
         return bool(judgement.leaves)
     # The content is not known. The name of the claim or template is the best evidence.
     return any("neuron" in str(entry.get(field)) for field in ("name", "resourceClaimTemplateName"))
+
+
+# --- resources ----------------------------------------------------------------------------------------------------
+
+_SECTIONS: Final = ("containers", "initContainers")
+_AMOUNTS: Final = ("limits", "requests")
+_LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
+_LONGEST_NAME: Final = 63
+_WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
+_RESOURCES: Final = frozenset({*_AMOUNTS, "claims"})
+_MOST_NAMES: Final = 128
+"""Resources of one pod that are compared: each comparison takes up to 0.1 ms."""
+_KNOWN: Final = b"|".join(re.escape(name).encode() for name in ("cpu", "memory", *sorted(names.LEGACY_RESOURCES)))
+_ONLY_KNOWN: Final = re.compile(
+    rb'\{(?:"(?:limits|requests)":\{(?:"(?:%b)":"[^"\\]*",?)*+\},?'
+    rb'|"claims":\[(?:\{(?:"(?:name|request)":"[^"\\]*",?)*+\},?)*+\],?)*+\}' % _KNOWN
+).fullmatch
+"""Matches the JSON of `resources` with no other names than those; a tenth of the cost of decoding it."""
+
+
+def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[Finding]:
+    """NEU221 for names that look like a legacy resource and are none, and NEU222 for fields that look like limits.
+
+    Args:
+        known: extended resources of DeviceClasses: an administrator can give them any name.
+    """
+    left, suggestions = _MOST_NAMES, Suggestions()
+    for _, container, path in pod.sections():
+        raw = bytes(container.resources)
+        if left <= 0 or _ONLY_KNOWN(raw) or not any(word in raw.lower() for word in _WORDS):
+            continue
+        called = container.name[:_LONGEST_NAME]
+        resources = container.decode_resources(path) or {}
+        for field in (short(each) for each in resources if each not in _RESOURCES):
+            # Kubernetes does not know fields such as `limit`; kinds of others keep them.
+            if close := suggestions.closest_word(field, _AMOUNTS):
+                message = f"container {called} has resources.{field}, which is no field. Did you mean {close}?"
+                fix = "Correct the field: it is ignored."
+                yield warning("NEU222", f"{path}.resources.{field}", message, fix, field)
+        where = {name: field for field in reversed(_AMOUNTS) for name in resources.get(field) or ()}
+        for name in list(where)[:left]:
+            left -= 1
+            if name not in known and (close := meant(name)):
+                message = f"container {called} asks for {quoted(name)}, which no Neuron device plugin offers."
+                message += f" Did you mean '{close}'?"
+                fix = "Correct the name: the pod would stay Pending, without devices."
+                yield warning("NEU221", f"{path}.resources.{where[name]}[{name}]", message, fix, name)
+
+
+_MOST_CONTAINERS: Final = 64
+_HOLDERS: Final = frozenset({"limit", "limits", "request", "requests", "resource", "resources"})
+"""Fields that somebody wrote to ask for resources, in lower case."""
+_DEEPEST: Final = 4
+
+
+def misplaced_resources(template: Mapping[str, object]) -> Iterator[Finding]:
+    """NEU129. `template`: a pod, or a pod template, with values of any type."""
+    spec = mapping(template.get("spec"))
+    yield from _beside((), template, ("spec", "metadata", "status"))
+    whole = mapping(spec.get("resources"))
+    for field in _AMOUNTS:
+        for resource in _legacy(whole.get(field)):
+            where = path_text(("spec", "resources", field))
+            message = f"the pod as a whole asks for {resource}: Kubernetes takes only CPU and memory there."
+            fix = "The API server refuses the pod. Put it under resources.limits of the container."
+            yield Finding("NEU129", f"{where}[{resource}]", message, fix, resource)
+    yield from _beside(("spec",), spec, (*_SECTIONS, "resources", "nodeSelector", "overhead"))
+    for section in _SECTIONS:
+        containers = spec.get(section)
+        for index, each in enumerate(containers[:_MOST_CONTAINERS] if isinstance(containers, list) else ()):
+            place, container = ("spec", section, index), mapping(each)
+            yield from _beside(place, container, ("resources",))
+            resources = mapping(container.get("resources"))
+            for resource in _legacy(resources):
+                yield _unread((*place, "resources"), resource, resource)
+            yield from _beside((*place, "resources"), resources, _AMOUNTS)
+    others = spec.get("ephemeralContainers")
+    for index, each in enumerate(others[:_MOST_CONTAINERS] if isinstance(others, list) else ()):
+        if resource := _asked(mapping(each), _DEEPEST):
+            where = path_text(("spec", "ephemeralContainers", index))
+            message = f"an ephemeral container asks for {resource}: Kubernetes takes no resources there."
+            fix = "The API server refuses it. Put it under resources.limits of a container."
+            yield Finding("NEU129", where, message, fix, resource)
+
+
+def misplaced_around(data: Mapping[str, object], path: Sequence[str | int]) -> Iterator[Finding]:
+    """NEU129 for resources around a pod template, as `spec.resources` of a Deployment. `path`: of the pod template."""
+    owner: object = data
+    for depth, step in enumerate(path):
+        for field, value in mapping(owner).items():
+            resource = _asked({field: value}, 2) if field.lower() in _HOLDERS else ""
+            if resource:
+                yield _unread(path[:depth], field, resource)
+        owner = mapping(owner).get(step) if isinstance(step, str) else None
+
+
+def _beside(path: Sequence[str | int], owner: Mapping[str, object], known: Sequence[str]) -> Iterator[Finding]:
+    """Fields of a mapping, other than the known ones, that name a legacy resource."""
+    for field, value in owner.items():
+        if field in known or not (amounts := mapping(value)):
+            continue
+        inner = [amounts, *map(mapping, amounts.values())]
+        resource = next((found for each in inner for found in _legacy(each)), "") or _asked(amounts, _DEEPEST)
+        if resource:
+            yield _unread(path, field, resource)
+
+
+def _asked(value: Mapping[str, object], depth: int) -> str:
+    """A legacy resource that stands in a field for resources, at most so many mappings deep; empty if there is none."""
+    for field, inner in value.items():
+        below = mapping(inner)
+        if str(field).lower() in _HOLDERS and (found := next(_legacy(below), "")):
+            return found
+        if depth > 1 and below and (found := _asked(below, depth - 1)):
+            return found
+    return ""
+
+
+def _legacy(amounts: object) -> Iterator[str]:
+    return (each for each in mapping(amounts) if each in _LEGACY)
+
+
+def _unread(path: Sequence[str | int], field: object, resource: str) -> Finding:
+    where = path_text(path) or "the object"
+    held = "" if field == resource else f" with {resource}"
+    message = f"{where} has {quoted(field)}{held}, which is no field there: the pod gets no device."
+    fix = "kubectl refuses the object, or the field is dropped. Put it under resources.limits of the container."
+    return Finding("NEU129", path_text((*path, str(field))), message, fix, resource)

@@ -7,22 +7,28 @@ Where the template is not known, the name of the template must be the one that c
 now, or with a control plane whose scheduler searches in the other way: it contains the hash of the claim.
 
 Only `verify` makes a `Verified`. Code that judges pods takes no other evidence. A stored pod whose manifest is applied
-again gets back what the old object has without it (`conversion.patches.restore_pods`).
+again gets back what the old object has without it (`conversion.patches.restore_pods`). `check_damage` finds pods that
+lost what conversion gave them.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from checks.claims.connections import group_size
+from conversion.asks import records
 from conversion.asks.claimed import Claimed, claimed
+from conversion.asks.pod_demand import legacy_now
 from conversion.asks.records import Requests
+from conversion.claims import containers as demand
 from conversion.claims import selectors, templates
-from conversion.claims.containers import Ask
+from conversion.claims.containers import Ask, Role
 from conversion.claims.layout import most_devices
 from conversion.objects import pods
+from neuron import names
 from neuron.api.claim_specs import ClaimSpec, Constraint, DeviceRequest
 from neuron.api.configs import covers
+from neuron.findings import Finding, warning
 
 _COUNTS: Final = (1, 4, 8, 16)
 """Device counts to which conversion rounds cores up (docs/conversion.md). Above, each core counts as a device."""
@@ -30,22 +36,6 @@ _DEVICES_OF_A_NODE: Final = 16
 """Devices of a `neuron_node`; only UltraServer nodes publish one."""
 _WHOLE_NODE: Final = selectors.whole_node()
 _OTHER_DRIVER: Final = selectors.other_driver()
-
-
-class ConversionSources(Protocol):
-    """What policies let conversion request."""
-
-    @property
-    def conversion_classes(self) -> frozenset[str]:
-        """DeviceClasses of Neuron devices that policies name."""
-
-    @property
-    def efa_classes(self) -> frozenset[str]:
-        """DeviceClasses of EFA interfaces that policies name."""
-
-    @property
-    def mapped_templates(self) -> frozenset[str]:
-        """Names of the ResourceClaimTemplates that policies name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,14 +52,6 @@ class Sources:
     efa_classes: frozenset[str] = frozenset()
     mapped_templates: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, device_class: str, policies: ConversionSources | None = None) -> "Sources":
-        """Those of a server with this DeviceClass and these policies."""
-        if policies is None:
-            return cls(frozenset({device_class}))
-        classes = policies.conversion_classes | {device_class}
-        return cls(classes, policies.efa_classes, policies.mapped_templates)
-
 
 class Verified(Requests, frozen=True):
     """A conversion of ours, and what the pod asked for. Made by `verify` only.
@@ -84,15 +66,11 @@ class Verified(Requests, frozen=True):
     lost: tuple[str, ...] = ()
 
 
-def _unknown() -> Iterable[str]:
-    return ()
-
-
 def verify(
     pod: pods.Pod | Mapping[str, object],
     template: Callable[[str], ClaimSpec | None],
     sources: Sources,
-    computed: Callable[[], Iterable[str]] = _unknown,
+    computed: Callable[[], Iterable[str]] = tuple,
 ) -> Verified | None:
     """The conversion of a pod; None if it is not converted, or its record cannot be verified.
 
@@ -110,7 +88,8 @@ def verify(
         conversion.objects.pods.UnreadableError: a field of the pod has the wrong type.
     """
     found = claimed(pod if isinstance(pod, pods.Pod) else pods.view(pod))
-    if found is None or not _is_named_by_us(found, sources):
+    # By its name, it can be a template of ours, or one that a policy names.
+    if found is None or not (templates.is_generated(found.template) or found.template in sources.mapped_templates):
         return None
     spec = template(found.template)
     if found.template not in computed() if spec is None else not _is_covered(spec, found, sources):
@@ -124,10 +103,6 @@ def verify(
         found.template,
         found.lost,
     )
-
-
-def _is_named_by_us(found: Claimed, sources: Sources) -> bool:
-    return templates.is_generated(found.template) or found.template in sources.mapped_templates
 
 
 def _is_covered(spec: ClaimSpec, found: Claimed, sources: Sources) -> bool:
@@ -174,3 +149,43 @@ def _rounded(ask: Ask) -> int:
     if not ask.in_cores:
         return ask.amount
     return next((count for count in _COUNTS if count >= ask.amount), ask.amount)
+
+
+def check_damage(pod: pods.Pod) -> list[Finding]:
+    """NEU707: a converted pod has lost its claim or the reference to it.
+
+    A webhook that decodes pods into an older API type and writes them back drops the fields that it does not know. What
+    the pod says of itself is not verified here: this can only refuse or warn, and the fix is to remove the label.
+    """
+    text = pod.annotations.converted_from
+    if not pod.labelled or not text:
+        return []
+    record = records.decode(text)
+    if record is None:
+        message = (
+            f"annotation {names.ANNOTATION_CONVERTED_FROM} is not readable: the pod is not taken for a converted one."
+        )
+        fix = f"Remove it and the label {names.LABEL_CONVERTED}; conversion writes them itself."
+        return [warning("NEU211", f"metadata.annotations[{names.ANNOTATION_CONVERTED_FROM}]", message, fix, text[:40])]
+    conversion = claimed(pod)
+    findings = []
+    for section, container, path in pod.sections():
+        recorded = record.init_containers if section == "initContainers" else record.containers
+        ask, _ = demand.read(container.name, Role.APP, path, recorded.get(container.name, {}), {})
+        resources = container.decode_resources() or {}
+        if not ask.amount or legacy_now(resources):
+            continue
+        refers = conversion is not None and any(
+            each.get("name") == conversion.claim for each in resources.get("claims") or ()
+        )
+        if not refers:
+            lost = "the reference to its claim" if conversion is not None else "the pod's claim"
+            message = (
+                f"container {container.name[:24]} was converted from {ask.resource}: {ask.amount}, but {lost} is gone."
+            )
+            fix = (
+                "Another webhook dropped it: update that webhook, or let it run before this one. Where the label "
+                f"{names.LABEL_CONVERTED} was copied from another pod, remove it."
+            )
+            findings.append(Finding("NEU707", f"{path}.resources.claims", message, fix, str(ask.amount)))
+    return findings

@@ -45,7 +45,6 @@ class WorkloadPods:
 _NOT_IN_IT: Final = "the object does not say how many pods it makes"
 _PER_NODE: Final = "a DaemonSet has a pod on each node"
 _NO_TEMPLATE: Final = "it has no pod template"
-_CLAIM_FIELDS: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
 
 
 def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Sequence[WorkloadPods] | None:
@@ -58,12 +57,13 @@ def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Seque
         return None
     if found.check is not None:
         return _sharing(data, group, kind)
-    count = _NUMBERS.get((group, kind), _unsaid)
+    count = _NUMBERS.get((group, kind))
     places = found.pods(data)
-    pods = [
-        WorkloadPods(path_text(place.path), place.template, *_split(count(data, place.path)))
-        for place in itertools.islice(places, MOST_TEMPLATES)
-    ]
+    pods = []
+    for place in itertools.islice(places, MOST_TEMPLATES):
+        number = _NOT_IN_IT if count is None else count(data, place.path)
+        known, why = (None, number) if isinstance(number, str) else (number, "")
+        pods.append(WorkloadPods(path_text(place.path), place.template, known, why))
     if not pods:
         return [WorkloadPods("", {}, None, _NO_TEMPLATE)]
     if more := sum(1 for _ in places):
@@ -74,28 +74,13 @@ def pods_of_workload(data: Mapping[str, object], group: str, kind: str) -> Seque
 
 def _sharing(data: Mapping[str, object], group: str, kind: str) -> Sequence[WorkloadPods]:
     """The claims that the pods of a group share, as those of one pod. Other kinds without pods hold nothing."""
-    named = [(_CLAIM_FIELDS[what], name) for what, name in shared_claims(data, group, kind)]
+    fields = {what: field for field, what in workloads.OBJECTS.items()}
+    named = [(fields[what], name) for what, name in shared_claims(data, group, kind)]
     if not named:
         return ()
     claims = [{"name": f"shared-{at}", field: name} for at, (field, name) in enumerate(named)]
     number, why = (1, "") if kind == workloads.POD_GROUP else (None, "it does not say how many groups there are")
     return [WorkloadPods("spec", {"spec": {"resourceClaims": claims}}, number, why)]
-
-
-def _split(number: _Number) -> tuple[int | None, str]:
-    return (None, number) if isinstance(number, str) else (number, "")
-
-
-def _unsaid(data: Mapping[str, Any], path: Path) -> _Number:  # noqa: ARG001 - the signature of `_Count`
-    return _NOT_IN_IT
-
-
-def _one(data: Mapping[str, Any], path: Path) -> _Number:  # noqa: ARG001
-    return 1
-
-
-def _per_node(data: Mapping[str, Any], path: Path) -> _Number:  # noqa: ARG001
-    return _PER_NODE
 
 
 def _replicas(data: Mapping[str, Any], path: Path) -> _Number:
@@ -153,25 +138,21 @@ def _ray(data: Mapping[str, Any], path: Path) -> _Number:
     return _product(replicas, _field(data, group, "numOfHosts", 1))
 
 
-def _train_job(data: Mapping[str, Any], path: Path) -> _Number:  # noqa: ARG001
-    return _field(data, ("spec", "trainer"), "numNodes", None)
-
-
 _NUMBERS: Final[Mapping[GroupKind, _Count]] = {
-    ("", "Pod"): _one,
-    ("", "PodTemplate"): _one,
+    ("", "Pod"): lambda *_: 1,
+    ("", "PodTemplate"): lambda *_: 1,
     ("", "ReplicationController"): _replicas,
     **{("apps", kind): _replicas for kind in ("Deployment", "StatefulSet", "ReplicaSet")},
-    ("apps", "DaemonSet"): _per_node,
+    ("apps", "DaemonSet"): lambda *_: _PER_NODE,
     ("batch", "Job"): _job,
     ("batch", "CronJob"): _cron_job,
     ("jobset.x-k8s.io", "JobSet"): _replicated_job,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _group,
     **{("kubeflow.org", f"{kind}Job"): _kubeflow for kind in ("MPI", "PyTorch", "TF", "XGBoost", "Paddle", "JAX")},
-    ("kubeflow.org", "Notebook"): _one,
+    ("kubeflow.org", "Notebook"): lambda *_: 1,
     ("trainer.kubeflow.org", "TrainingRuntime"): _replicated_job,
     ("trainer.kubeflow.org", "ClusterTrainingRuntime"): _replicated_job,
-    ("trainer.kubeflow.org", "TrainJob"): _train_job,
+    ("trainer.kubeflow.org", "TrainJob"): lambda data, _: _field(data, ("spec", "trainer"), "numNodes", None),
     **{("ray.io", kind): _ray for kind in ("RayCluster", "RayJob", "RayService")},
     ("batch.volcano.sh", "Job"): _replicas,
     ("argoproj.io", "Rollout"): _replicas,

@@ -118,7 +118,8 @@ def _search(path: Path, value: object, parent: Mapping[str, object] | None) -> I
                 yield from _search((*path, index), item, None)
     if not isinstance(value, dict):
         return
-    is_spec = isinstance(value.get("containers"), list) and any(map(_is_container, value["containers"]))
+    containers = _containers(value, "containers")
+    is_spec = any(isinstance(each.get("name"), str) for each in containers)
     if is_spec and any(_asks(each.get("resources")) for section in _SECTIONS for each in _containers(value, section)):
         yield _spec_place(path, value, parent)
     for name, item in value.items():
@@ -141,10 +142,6 @@ def _spec_place(path: Path, spec: dict[str, object], parent: Mapping[str, object
         metadata = parent.get("metadata")
         return PodPlace(path[:-1], {**({"metadata": metadata} if isinstance(metadata, dict) else {}), "spec": spec})
     return PodPlace(path, {"spec": spec}, (("spec", path_text(path)),))
-
-
-def _is_container(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
 def _containers(spec: Mapping[str, object], section: str) -> list[dict[str, object]]:

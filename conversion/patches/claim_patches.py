@@ -33,7 +33,11 @@ def claim_patch(demand: PodDemand, claim: Claim, claim_name: str, efa: Interface
     for each, use, exact in zip(demand.containers, claim.uses, claim.exact, strict=True):
         moved = efa is not None and efa.container == each.container.name
         operations += strip_legacy(each.pointer, each.resources, efa=moved)
-        operations += _refer(each, _entries(claim_name, use))
+        entries: list[dict[str, str]] = []
+        if use is not None:
+            # Without names of requests, a container uses the whole claim.
+            entries = [{"name": claim_name, "request": request} for request in use] or [{"name": claim_name}]
+        operations += refer(each, entries)
         # `variables` decodes and checks the whole list: an operation that appends needs a list.
         if not exact and each.ask.in_cores and each.ask.amount and _CORE_VARIABLES.isdisjoint(each.container.variables):
             # Keeps the container to the cores that it requests: rounding up and a node's LNC default can give more.
@@ -69,19 +73,13 @@ def strip_legacy(path: str, resources: Mapping[str, Any] | None, *, efa: bool) -
     return operations
 
 
-def _entries(claim_name: str, use: tuple[str, ...] | None) -> list[dict[str, str]]:
-    """Entries of `resources.claims`; `use` as in `Claim.uses`."""
-    if use is None:
-        return []
-    return [{"name": claim_name, "request": request} for request in use] or [{"name": claim_name}]
-
-
-def _refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Operation]:
+def refer(demand: ContainerDemand, entries: list[dict[str, str]]) -> list[Operation]:
     """Make a container refer to the claim by exactly these entries; entries of other claims stay."""
-    if demand.resources is None:
-        return [add(f"{demand.pointer}/resources", {"claims": entries})] if entries else []
     if not entries:
         return []
+    if demand.resources is None:
+        # An empty object counts as none, and `add` replaces it.
+        return [add(f"{demand.pointer}/resources", {"claims": entries})]
     current = demand.resources.get("claims")
     path = f"{demand.pointer}/resources/claims"
     if not current:

@@ -36,7 +36,7 @@ from conversion.claims.pools import NOBODY, PodNeeds, Takers, amounts
 from conversion.claims.scheduling import NEURON_TOLERATION, with_required
 from conversion.claims.templates import Template
 from conversion.facts import NamespaceFacts
-from conversion.findings import obstacles, pod_findings
+from conversion.findings import pod_findings
 from conversion.objects import pods, queues
 from conversion.objects.pods import Excess
 from conversion.patches import hints
@@ -231,12 +231,14 @@ def _choose(ask: _Ask) -> _Choice | Decision:
     affinity = demand.pod.decode_affinity()
     selection, found = _find_candidates(demand.pod, affinity, context, ask.settings, steering)
     takers = _takers(demand, selection, context, steering)
-    serves = obstacles.serves_claims(ask.facts, context)
+    serves = pod_findings.serves_claims(ask.facts, context)
     if demand.earlier is None and not serves and (waits := _waits(selection, found, takers, context)):
         return _left("autoscaled", waits, steering)
     found = _narrowed(found, selection, takers, context.catalogue, serves=serves)
     if not found.types:
-        return _without_candidate(found, steering)
+        if found.unknown:
+            return _left("unknown-type", found.unknown, steering)
+        return denied("no-candidate", *found.errors, warnings=found.warnings)
     efa = efa_limits.read(demand, context, steering)
     if efa.errors:
         return denied("efa", *efa.errors, warnings=found.warnings)
@@ -338,14 +340,15 @@ def _warnings(made: _ClaimOfPod, claim_name: str, of_hints: Sequence[Finding]) -
     choice, claim, ask = made.choice, made.claim, made.choice.ask
     own_claims = [name for name in ask.demand.claiming if name != claim_name]
     found = choice.found
+    types = [entry for entry in found.types if entry.name in claim.types] if claim.sets_lnc else ()
     return (
         *([pod_findings.unknown_types(claim.types)] if found.all_known_types else found.warnings),
         *choice.efa.warnings,
         *claim.warnings,
         *of_hints,
-        *lnc_variables.warnings(ask.demand, ask.settings, sets_lnc=claim.sets_lnc),
+        *lnc_variables.warnings(ask.demand, ask.settings, types),
         *pod_findings.side_effects(ask.facts, ask.context, own_claims),
-        *obstacles.pinned_cores(ask.demand),
+        *pod_findings.pinned_cores(ask.demand),
         *_without_taker(choice.selection, choice.takers, ask.context),
     )
 
@@ -356,12 +359,6 @@ def _within_limits(decision: Decision, facts: NamespaceFacts, context: Conversio
         return decision
     found = pod_findings.limited(facts, context.options.device_class)
     return denied("limit-range", *found, warnings=decision.warnings)
-
-
-def _without_candidate(found: Candidates, steering: Steering) -> Decision:
-    if found.unknown:
-        return _left("unknown-type", found.unknown, steering)
-    return denied("no-candidate", *found.errors, warnings=found.warnings)
 
 
 def _takers(demand: PodDemand, selection: NodeSelection, context: ConversionContext, steering: Steering) -> Takers:
@@ -401,7 +398,7 @@ def _waits(
     """NEU903, if no node would be made for the claim of a pod. A selection that admits no type is refused instead."""
     if not found.types and not takers.dynamic:
         return ()
-    waits = obstacles.autoscaled(selection, takers, context)
+    waits = pod_findings.autoscaled(selection, takers, context)
     return () if waits is None else (waits, *_without_taker(selection, takers, context))
 
 
@@ -410,8 +407,8 @@ def _without_taker(selection: NodeSelection, takers: Takers, context: Conversion
     if takers is not NOBODY and takers != NOBODY:
         return
     if context.pools.problem:
-        yield obstacles.unknown_pools(context)
-    yield from obstacles.unmet_selection(selection, context)
+        yield pod_findings.unknown_pools(context)
+    yield from pod_findings.unmet_selection(selection, context)
 
 
 def _refused(refusal: Refusal, found: Candidates, steering: Steering, unknown: Finding | None) -> Decision:

@@ -1,12 +1,16 @@
-"""Decides about a new claim or template with DeviceClass and count only, as other programs generate them. Pure.
+"""Decides about claims and templates that other programs make: with DeviceClass and count only, or `adminAccess`. Pure.
 
-Each such request gets what conversion gives a container that requests as many devices by limits: connected sets,
-alternatives by type, device settings. The name of a request stays, because pods refer to it.
+Each request with DeviceClass and count gets what conversion gives a container that requests as many devices by limits:
+connected sets, alternatives by type, device settings. The name of a request stays, because pods refer to it.
+
+Requests with `adminAccess` look at devices whose cores are all in use, too. The allocator checks the free capacity of a
+shared device for them as for any other request. A driver without shares serves the same claim, so the request asks for
+0 cores where devices of the cluster are shared.
 """
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -38,7 +42,7 @@ from neuron.api.resource_versions import converted
 from neuron.findings import Finding, as_warning, quoted, warning
 from runtime.remembered import fingerprint
 
-PLACES: Final[Mapping[str, tuple[str, ...]]] = {
+_PLACES: Final[Mapping[str, tuple[str, ...]]] = {
     "ResourceClaim": ("spec", "devices"),
     TEMPLATE: ("spec", "spec", "devices"),
 }
@@ -56,6 +60,7 @@ _READ: Final = frozenset(
     }
 )
 """Annotations that decide."""
+_NO_CORES: Final = {names.CAPACITY_CORES: "0"}
 _MOST: Final = names.MAX_REQUESTS_PER_CLAIM
 """Requests, constraints and configs of a claim have one limit."""
 _DEVICES_OF_A_NODE: Final = 16
@@ -99,8 +104,8 @@ class PlainClaim(Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        """All that `enrich` reads, but the name."""
-        return self.kind, self.version, read_of(self.metadata, self.devices)
+        """All that `decide_claim` reads, but the name."""
+        return self.kind, self.version, _read_of(self.metadata, self.devices)
 
     def pod(self) -> dict[str, object]:
         """The pod with limits that requests as much, for policies."""
@@ -110,18 +115,109 @@ class PlainClaim(Struct, frozen=True):
         containers = [
             {"name": name, "resources": {"limits": {names.RESOURCE_NEURON: str(count)}}} for name, count in counts
         ]
-        return pod_of(self.metadata, containers)
+        return _pod_of(self.metadata, containers)
 
 
-def read_of(metadata: ObjectMeta, requested: object) -> Hashable:
+class AdminRequest(Struct, frozen=True):
+    """A request with `adminAccess` and without an amount of cores.
+
+    Attributes:
+        path: of its fields, as a JSON pointer.
+        capacity: as written; None: absent.
+    """
+
+    name: str
+    path: str
+    capacity: Mapping[str, Any] | None
+
+
+class AdminClaim(Struct, frozen=True):
+    """A claim or template with such requests for Neuron devices. `at`: as of `PlainClaim`."""
+
+    kind: str
+    at: tuple[str, ...]
+    metadata: ObjectMeta
+    requests: tuple[AdminRequest, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """All that `decide_claim` reads, but the name."""
+        return self.kind, _read_of(self.metadata, self.requests)
+
+    def pod(self) -> dict[str, object]:
+        """A pod with its labels and annotations, for policies."""
+        return _pod_of(self.metadata, ())
+
+
+EnrichableClaim: TypeAlias = PlainClaim | AdminClaim
+
+
+def enrichable_claim(
+    kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False
+) -> EnrichableClaim | None:
+    """A claim or template that says no more than DeviceClass and count, or has `adminAccess`; else None.
+
+    Args:
+        updates: whether it is the new object of an update: `kubectl apply` writes the requests as they were, and leaves
+            the constraints that were added.
+    """
+    at = _PLACES.get(kind)
+    if at is None:
+        return None
+    try:
+        metadata = read(data.get("metadata"), ObjectMeta)
+    except WrongFormError:
+        return None
+    plain = _read_plain(kind, data, at, metadata, device_class, updates=updates)
+    if plain is not None:
+        return plain
+    found = tuple(_admin_requests(data, at, device_class))
+    return AdminClaim(kind, at, metadata, found) if found else None
+
+
+def decide_claim(
+    claim: EnrichableClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
+) -> Decision:
+    """Decide about such a claim that is being created. It is never refused."""
+    if isinstance(claim, AdminClaim):
+        return _look(claim, facts, context, steering)
+    return _enrich(claim, facts, context, steering)
+
+
+def keep_claim(claim: EnrichableClaim, old: Mapping[str, object], device_class: str) -> Decision:
+    """Decide about an update of an enriched claim by a program that writes it as it did first: the spec stays.
+
+    Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time.
+
+    Args:
+        old: the stored object, in the version of the new one.
+    """
+    if isinstance(claim, PlainClaim):
+        return _keep(claim, old)
+    annotations = mapping(mapping(old.get("metadata")).get("annotations"))
+    kept = annotations.get(names.ANNOTATION_ENRICHED) == _admin_record(claim)
+    # If the stored object has no amount of cores either, it was not enriched.
+    if not kept or any(_admin_requests(old, claim.at, device_class)):
+        return unchanged("not-enriched")
+    return Decision(Outcome.ENRICHED, "enriched-before", patch=tuple(_admin_patch(claim)))
+
+
+def _below(data: object, steps: Sequence[str]) -> Mapping[str, Any]:
+    """The object at a path; empty if there is none."""
+    for step in steps:
+        data = mapping(data).get(step)
+    return mapping(data)
+
+
+def _read_of(metadata: ObjectMeta, requested: object) -> Hashable:
     """What decides about a claim: its annotations that are read, and what it requests."""
     annotations = metadata.annotations
     known = {key: annotations[key] for key in annotations.keys() & _READ} if annotations else {}
-    read = repr((sorted(known.items()), requested)).encode(errors="surrogatepass")
-    return bool(annotations), annotations is None, fingerprint(read)
+    text_read = repr((sorted(known.items()), requested)).encode(errors="surrogatepass")
+    return bool(annotations), annotations is None, fingerprint(text_read)
 
 
-def pod_of(metadata: ObjectMeta, containers: Sequence[Mapping[str, object]]) -> dict[str, object]:
+def _pod_of(metadata: ObjectMeta, containers: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """A pod with the labels and annotations of a claim, for policies."""
     kept = {"labels": metadata.labels, "annotations": metadata.annotations}
     return {
@@ -130,7 +226,7 @@ def pod_of(metadata: ObjectMeta, containers: Sequence[Mapping[str, object]]) -> 
     }
 
 
-def settings_of(
+def _settings_of(
     metadata: ObjectMeta, facts: NamespaceFacts, context: ConversionContext, steering: Steering
 ) -> ModeSettings:
     """The settings for a claim: its annotations, those of its Namespace, and policies."""
@@ -138,31 +234,23 @@ def settings_of(
     return combined(annotated_settings(own, facts, Mode(context.options.mode)), steering)
 
 
-def shadowed(kind: str, name: str, path: str, what: str) -> Finding:
+def _shadowed(kind: str, name: str, path: str, what: str) -> Finding:
     """NEU240: what shadow mode leaves out."""
     return warning("NEU240", path, f"shadow mode: this {kind} would be enriched: {what}.", "", name)
 
 
-def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, updates: bool = False) -> PlainClaim | None:
+def _read_plain(
+    kind: str, data: Mapping[str, object], at: tuple[str, ...], meta: ObjectMeta, device_class: str, *, updates: bool
+) -> PlainClaim | None:
     """The claim, if it says no more than DeviceClass and count of Neuron devices; else None.
 
     One with a constraint or a config of ours was written with care, and so was one of the webhook itself. Claims that
     Kubernetes makes for pods are left alone.
-
-    Args:
-        updates: whether it is the new object of an update: `kubectl apply` writes the requests as they were, and leaves
-            the constraints that were added.
     """
-    at = PLACES.get(kind)
-    metadata = metadata_of(data) if at is not None else None
-    if at is None or metadata is None:
+    owners = {each.kind for each in meta.owner_references or ()}
+    if (meta.labels or {}).get(names.LABEL_MANAGED_BY) == names.MANAGER or not owners.isdisjoint(_OWNERS):
         return None
-    labels = metadata.labels or {}
-    if labels.get(names.LABEL_MANAGED_BY) == names.MANAGER or _is_made_for_pods(metadata):
-        return None
-    devices: Any = converted(kind, data, "v1")
-    for step in at:
-        devices = mapping(mapping(devices).get(step))
+    devices = _below(converted(kind, data, "v1"), at)
     entries = list(mappings(devices.get("requests")))
     ours = [_plain(index, each) for index, each in enumerate(entries) if _names_class(each, device_class)]
     requests = [each for each in ours if each is not None]
@@ -171,19 +259,7 @@ def read_plain(kind: str, data: Mapping[str, object], device_class: str, *, upda
     if not updates and _says_more(devices, requests):
         return None
     version = text(data.get("apiVersion")).rpartition("/")[2]
-    return PlainClaim(kind, version, metadata, at, devices, tuple(requests))
-
-
-def metadata_of(data: Mapping[str, object]) -> ObjectMeta | None:
-    """The metadata of an object; None if it has the wrong form."""
-    try:
-        return read(data.get("metadata"), ObjectMeta)
-    except WrongFormError:
-        return None
-
-
-def _is_made_for_pods(metadata: ObjectMeta) -> bool:
-    return any(each.kind in _OWNERS for each in metadata.owner_references or ())
+    return PlainClaim(kind, version, meta, at, devices, tuple(requests))
 
 
 def _names_class(request: Mapping[str, Any], device_class: str) -> bool:
@@ -212,7 +288,7 @@ def _says_more(devices: Mapping[str, object], ours: Sequence[PlainRequest]) -> b
     return False
 
 
-def wants(claim: PlainClaim, facts: NamespaceFacts, steering: Steering) -> tuple[bool, list[Finding]]:
+def _wants(claim: PlainClaim, facts: NamespaceFacts, steering: Steering) -> tuple[bool, list[Finding]]:
     """Whether a claim is to be enriched: by its annotation, that of its Namespace, or a policy; and NEU109."""
     own = (claim.metadata.annotations or {}).get(names.ANNOTATION_ENRICH)
     value = own if own is not None else dict(facts.annotations).get(names.ANNOTATION_ENRICH)
@@ -226,14 +302,11 @@ def wants(claim: PlainClaim, facts: NamespaceFacts, steering: Steering) -> tuple
     return False, [warning("NEU109", path, message, "Allowed: true, false.", value)]
 
 
-def enrich(
-    claim: PlainClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering = NO_STEERING
-) -> Decision:
-    """Decide about a plain claim that is being created. It is never refused."""
-    wanted, wrong = wants(claim, facts, steering)
+def _enrich(claim: PlainClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering) -> Decision:
+    wanted, wrong = _wants(claim, facts, steering)
     if not wanted:
         return unchanged("not-enriched", *wrong)
-    settings = settings_of(claim.metadata, facts, context, steering)
+    settings = _settings_of(claim.metadata, facts, context, steering)
     findings = [as_warning(each) for each in settings.findings]
     if settings.mode is Mode.OFF or findings:
         return unchanged(f"mode-off-by-{settings.source}" if settings.mode is Mode.OFF else "bad-request", *findings)
@@ -242,7 +315,9 @@ def enrich(
     found = allowed(candidates.find(context.catalogue, selection, context.families), steering)
     if not found.types:
         return _left(claim, found.errors or found.unknown)
-    asks = [_joined(claim)] if claim.one_by_one else [_ask(claim, each) for each in claim.requests]
+    asks = [_ask(claim, each) for each in claim.requests]
+    if claim.one_by_one:
+        asks = [structs.replace(asks[0], amount=len(asks))]
     made = make_claim(
         asks,
         found.types,
@@ -254,10 +329,14 @@ def enrich(
     )
     if isinstance(made, Refusal):
         return _left(claim, made.findings)
-    spec = mapping(mapping(made.template.spec.get("spec")).get("devices"))
+    spec = _below(made.template.spec, ("spec", "devices"))
     alternatives = any("firstAvailable" in each for each in mappings(spec.get("requests")))
     if claim.one_by_one and (alternatives or settings.device_config.ultraserver_mode is not None):
-        return _left(claim, [_several(claim, asks[0])])
+        # Alternatives are chosen for each request alone: a constraint cannot connect several requests with them.
+        count = len(claim.requests)
+        message = f"{count} requests for one device each cannot get these settings on all allowed instance types."
+        fix = f"Use one request for {count} devices, or allow fewer instance types."
+        return _left(claim, [Finding("NEU241", asks[0].path, message, fix, claim.metadata.name)])
     changes = _Changes(claim, spec, made.uses)
     if not changes.patch:
         return unchanged("nothing-to-add")
@@ -266,21 +345,9 @@ def enrich(
     warnings = tuple(_moved(each) for each in made.warnings)
     audit = {"enriched": changes.record}
     if settings.mode is Mode.SHADOW:
-        said = shadowed(claim.kind, claim.metadata.name, _path(claim.at), changes.text)
+        said = _shadowed(claim.kind, claim.metadata.name, _path(claim.at), changes.text)
         return Decision(Outcome.SHADOWED, "shadow", warnings=(said, *warnings), audit=audit, shadowed=Outcome.ENRICHED)
     return Decision(Outcome.ENRICHED, "class-and-count", patch=changes.patch, warnings=warnings, audit=audit)
-
-
-def _joined(claim: PlainClaim) -> Ask:
-    first = _ask(claim, claim.requests[0])
-    return structs.replace(first, amount=len(claim.requests))
-
-
-def _several(claim: PlainClaim, ask: Ask) -> Finding:
-    """Alternatives are chosen for each request alone: a constraint cannot connect several requests with them."""
-    message = f"{ask.amount} requests for one device each cannot get these settings on all allowed instance types."
-    fix = f"Use one request for {ask.amount} devices, or allow fewer instance types."
-    return Finding("NEU241", ask.path, message, fix, claim.metadata.name)
 
 
 def _ask(claim: PlainClaim, request: PlainRequest) -> Ask:
@@ -307,24 +374,15 @@ def _left(claim: PlainClaim, findings: Sequence[Finding]) -> Decision:
     return unchanged("not-enrichable", warning("NEU241", path, message, fix, claim.metadata.name))
 
 
-def keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
-    """Decide about an update of an enriched claim by a program that writes it as it did first: the spec stays.
-
-    Specs of claims are immutable. Without this, such a program, or `kubectl apply`, would be refused each time. Only
-    what enrichment wrote is patched: Kubernetes compares the text of opaque configs, so those of others stay as sent.
-
-    Args:
-        old: the stored object, in the version of the new one.
-    """
+def _keep(claim: PlainClaim, old: Mapping[str, object]) -> Decision:
+    """Only what enrichment wrote is patched: Kubernetes compares the text of opaque configs, so others stay as sent."""
     annotations = mapping(mapping(old.get("metadata")).get("annotations"))
     record = annotations.get(names.ANNOTATION_ENRICHED)
-    stored: Any = converted(claim.kind, dict(old), "v1")
-    written: Any = old
-    for step in claim.at:
-        stored, written = mapping(mapping(stored).get(step)), mapping(mapping(written).get(step))
+    stored, written = (_below(each, claim.at) for each in (converted(claim.kind, dict(old), "v1"), old))
     if not isinstance(record, str) or not _asks_the_same(claim, stored, _counts_in(record)):
         return unchanged("not-enriched")
-    patch = _restored_requests(claim, written)
+    requests = sequence(written.get("requests"))
+    patch = [replace(pointer(*claim.at, "requests", each.index), requests[each.index]) for each in claim.requests]
     for field in ("constraints", "config"):
         added = _restored_entries(claim, field, stored, written)
         if added is None:
@@ -368,12 +426,6 @@ def _asks_the_same(claim: PlainClaim, stored: Mapping[str, Any], counts: Mapping
             if (old.get("name"), each.get("deviceClassName"), count) != wanted:
                 return False
     return True
-
-
-def _restored_requests(claim: PlainClaim, written: Mapping[str, Any]) -> list[Operation]:
-    """Our requests as they are stored."""
-    requests = sequence(written.get("requests"))
-    return [replace(pointer(*claim.at, "requests", each.index), requests[each.index]) for each in claim.requests]
 
 
 def _restored_entries(
@@ -496,3 +548,54 @@ class _Changes:
 def _says_something(new: Mapping[str, object]) -> bool:
     """Whether a made request says more than class and count."""
     return "firstAvailable" in new or bool(mapping(new.get("exactly")).keys() - _PLAIN)
+
+
+# --- adminAccess ------------------------------------------------------------------------------------------------------
+
+
+def _admin_requests(data: Mapping[str, object], at: tuple[str, ...], device_class: str) -> Iterator[AdminRequest]:
+    for index, entry in enumerate(mappings(_below(data, at).get("requests"))):
+        nested = "exactly" in entry
+        fields = mapping(entry.get("exactly")) if nested else entry
+        capacity = fields.get("capacity")
+        asked = mapping(mapping(capacity).get("requests"))
+        if fields.get("adminAccess") is not True or fields.get("deviceClassName") != device_class:
+            continue
+        if not any(each in asked for each in names.CORES_SPELLINGS):
+            path = pointer(*at, "requests", index, *(("exactly",) if nested else ()))
+            yield AdminRequest(text(entry.get("name")), path, capacity if isinstance(capacity, Mapping) else None)
+
+
+def _look(claim: AdminClaim, facts: NamespaceFacts, context: ConversionContext, steering: Steering) -> Decision:
+    if not context.shares_counted:
+        return unchanged("no-shares")
+    own = claim.metadata.annotations or {}
+    if own.get(names.ANNOTATION_ENRICH, dict(facts.annotations).get(names.ANNOTATION_ENRICH)) == "false":
+        return unchanged("not-enriched")
+    settings = _settings_of(claim.metadata, facts, context, steering)
+    if settings.mode is Mode.OFF:
+        return unchanged(f"mode-off-by-{settings.source}")
+    if settings.mode is Mode.SHADOW:
+        what = f"adminAccess with {names.CAPACITY_CORES} 0"
+        said = _shadowed(claim.kind, claim.metadata.name, ".".join(claim.at), what)
+        return Decision(Outcome.SHADOWED, "shadow", warnings=(said,), shadowed=Outcome.ENRICHED)
+    return Decision(
+        Outcome.ENRICHED, "admin-access", patch=tuple(_admin_patch(claim)), audit={"enriched": _admin_record(claim)}
+    )
+
+
+def _admin_patch(claim: AdminClaim) -> Iterator[Operation]:
+    for each in claim.requests:
+        path = f"{each.path}/capacity"
+        if each.capacity is None:
+            yield add(path, {"requests": _NO_CORES})
+        else:
+            asked = each.capacity.get("requests")
+            yield from set_members(f"{path}/requests", asked if isinstance(asked, Mapping) else None, _NO_CORES)
+    record = {names.ANNOTATION_ENRICHED: _admin_record(claim)}
+    yield from set_members("/metadata/annotations", claim.metadata.annotations, record)
+
+
+def _admin_record(claim: AdminClaim) -> str:
+    """What is added, as JSON."""
+    return json.dumps({"requests": {each.name: ["capacity"] for each in claim.requests}}, separators=(",", ":"))

@@ -74,11 +74,14 @@ def hint_patch(
     patch += append("/spec/tolerations", tolerations, missing)
     priority_class = scheduling.priority_class_for(pod.spec.priorityClassName, hints)
     if priority_class is not None:
-        patch += _set_priority_class(pod.spec, priority_class)
+        # The admission plugin Priority runs before webhooks, and again after one that changed the pod. It refuses a
+        # priority or a preemption policy that is not that of the class, and computes them if they are not set.
+        patch.append(set_value("/spec/priorityClassName", pod.spec.priorityClassName, priority_class))
+        patch += [remove(f"/spec/{each}") for each in pod.spec.computed_priority]
     required = [dict(entry) for entry in hints.required]
     typed = options.hint_affinity if hints.affinity is None else hints.affinity
     if typed and types is not None and not candidates.is_sagemaker(selection):
-        required.append(_of_types(types))
+        required.append({"key": names.LABEL_INSTANCE_TYPE, "operator": "In", "values": list(types)})
     preferred = _lacking(hints.preferred, _preferred(affinity))
     patch += node_affinity(affinity, required, preferred)
     if hints is NO_HINTS and recorded is NOTHING_ADDED:
@@ -165,20 +168,6 @@ def _scheduler(current: str | None, options: ConversionOptions, steering: Steeri
 
 def _set_scheduler(current: str | None, name: str | None) -> list[Operation]:
     return [] if name is None else [set_value("/spec/schedulerName", current, name)]
-
-
-def _set_priority_class(spec: pods.PodSpec, name: str) -> list[Operation]:
-    """Set the class, and remove what Kubernetes computed by another class: it computes them again after the webhook.
-
-    The admission plugin Priority runs before webhooks, and again after one that changed the pod. It refuses a priority
-    or a preemption policy that is not that of the class.
-    """
-    change = set_value("/spec/priorityClassName", spec.priorityClassName, name)
-    return [change, *(remove(f"/spec/{each}") for each in spec.computed_priority)]
-
-
-def _of_types(types: Sequence[str]) -> dict[str, object]:
-    return {"key": names.LABEL_INSTANCE_TYPE, "operator": "In", "values": list(types)}
 
 
 def node_affinity(

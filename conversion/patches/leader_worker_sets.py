@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from conversion.asks.pod_demand import claims_from_templates
 from conversion.asks.steering import NO_STEERING, Mode, Steering, annotated_settings, combined
 from conversion.facts import ClusterView, NamespaceFacts
 from conversion.objects import pods
@@ -83,7 +84,7 @@ def named_templates(workload: LeaderWorkerSet) -> frozenset[str]:
     Raises:
         conversion.objects.pods.UnreadableError: a field has the wrong type.
     """
-    return frozenset(name for template in workload.templates for name in _templates_of(template))
+    return frozenset(name for template in workload.templates for _, name in claims_from_templates(template))
 
 
 def ultraserver_modes(named: Iterable[str], namespace: str, cluster: ClusterView) -> dict[str, int]:
@@ -152,17 +153,10 @@ def _ultraserver_mode(
     template: pods.Pod, modes_of: Mapping[str, int], facts: NamespaceFacts, default: Mode, steering: Steering
 ) -> int | None:
     """The UltraServer mode of its pods: by a ResourceClaimTemplate that they use, or by annotation."""
-    for name in _templates_of(template):
+    for _, name in claims_from_templates(template):
         if name in modes_of:
             return modes_of[name]
     settings = combined(annotated_settings(template.annotations, facts, default), steering)
     if settings.mode in (Mode.OFF, Mode.SHADOW) or not template.concerns_us:
         return None
     return settings.device_config.ultraserver_mode
-
-
-def _templates_of(template: pods.Pod) -> list[str]:
-    """Names of the ResourceClaimTemplates that its pods use; empty if a part of the template is too large."""
-    if template.excess() is not None:
-        return []
-    return [entry.get("resourceClaimTemplateName") or "" for entry in template.decode_claims() or ()]

@@ -18,7 +18,7 @@ from conversion.findings import named_templates, pod_findings
 from conversion.objects import pods
 from conversion.objects.pod_places import pointer
 from conversion.patches import hints
-from conversion.patches.claim_patches import free_name
+from conversion.patches.claim_patches import free_name, refer
 from conversion.patches.decision import Decision, Operation, Outcome, add, append, denied
 from neuron import names
 from neuron.findings import Finding, quoted
@@ -81,7 +81,7 @@ def _with_claim(
     hint = hints.hint_patch(pod, pod.decode_affinity(), NodeSelection(), None, options, steering)
     patch = (
         *append("/spec/resourceClaims", pod.decode_claims(), [{"name": claim, "resourceClaimTemplateName": asked}]),
-        *_refer(container, claim),
+        *refer(container, [{"name": claim}]),
         *_labelled(pod, hint.labels),
         *hint.patch,
     )
@@ -128,14 +128,6 @@ def _container(demand: PodDemand, annotation: str) -> ContainerDemand | Finding:
     apps = [each for each in demand.containers if each.section == "containers"]
     found = next((each for each in (*apps, *demand.containers) if name in ("", each.container.name)), None)
     return found or named_templates.no_container(annotation, demand.pod.container_names)
-
-
-def _refer(container: ContainerDemand, claim: str) -> list[Operation]:
-    path = f"{container.pointer}/resources"
-    if container.resources is None:
-        # An empty object counts as none, and `add` replaces it.
-        return [add(path, {"claims": [{"name": claim}]})]
-    return append(f"{path}/claims", container.resources.get("claims"), [{"name": claim}])
 
 
 def _labelled(pod: pods.Pod, labels: Sequence[Operation]) -> list[Operation]:

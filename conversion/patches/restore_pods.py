@@ -104,14 +104,10 @@ def restore(new: pods.Pod, old: pods.Pod, facts: UpdateFacts) -> Decision:
     patch += _restore_marks(new, old, conversion, facts, reapplied=reapplied)
     if not patch:
         return unchanged("already-converted")
-    return _restored(patch, "reapplied" if reapplied else "marks-restored")
-
-
-def _restored(patch: list[Operation], reason: str) -> Decision:
     if size_of(patch) > MOST_BYTES:
         # Conversion makes no patch of this size, so this is a change that the API server refuses.
         return unchanged("too-large")
-    return Decision(Outcome.RESTORED, reason, patch=tuple(patch))
+    return Decision(Outcome.RESTORED, "reapplied" if reapplied else "marks-restored", patch=tuple(patch))
 
 
 def _restore_marks(

@@ -32,8 +32,8 @@ from kubeletplugin.discover.processes import ContainerProcess, Folder, Processes
 from kubeletplugin.discover.sysfs import CLASS, DEVICES, discover
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, UsageUnknownError
+from kubeletplugin.prepare.cdi import FOLDER
 from kubeletplugin.prepare.checkpoint import FILE_NAME, DamagedCheckpointError, PreparedClaim, decode
-from kubeletplugin.prepare.containers import FOLDER
 from kubeletplugin.prepare.usage import NodeUsage, PodResources, UsedDevice
 from kubeletplugin.publish.publisher import SliceNote
 from kubeletplugin.publish.slices import driver_version
@@ -112,7 +112,8 @@ class ContainerLooks:
                 continue  # it does not run yet, or not any more
             has = any(file.uid == each.uid for file in process.files)
             nodes = await asyncio.to_thread(container_nodes, self._processes.root, process)
-            found = ClaimContainer(each.pod, each.container, str(claim), _indices(claim), has, nodes)
+            devices = frozenset(index for device in claim.devices for index in device.indices)
+            found = ClaimContainer(each.pod, each.container, str(claim), devices, has, nodes)
             if has:
                 self._proven[key] = self._last = found
             else:
@@ -128,10 +129,6 @@ class ContainerLooks:
             users = mappings(mapping((body or {}).get("status")).get("reservedFor"))
             self._pods = {**self._pods, claim.uid: {str(each.get("name")): str(each.get("uid")) for each in users}}
         return self._pods[claim.uid]
-
-
-def _indices(claim: PreparedClaim) -> frozenset[int]:
-    return frozenset(index for device in claim.devices for index in device.indices)
 
 
 class NodeReader:

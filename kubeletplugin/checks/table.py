@@ -82,17 +82,14 @@ class NodeFinding:
 
 def judge(readings: Readings) -> tuple[NodeFinding, ...]:
     """The results of all checks, in the order of the table."""
-    return tuple(_finding(check, readings) for check in CHECKS)
-
-
-def _finding(check: NodeCheck, readings: Readings) -> NodeFinding:
-    if check.hardware and readings.emulated:
-        return NodeFinding(
-            check.name, Grade.UNKNOWN, "the node is emulated (--emulate), so there is no hardware to check"
-        )
-    judged = check.judge(readings)
-    result = Grade.UNKNOWN if judged.well is None else Grade.WELL if judged.well else check.fault
-    return NodeFinding(check.name, result, judged.found, judged.fix)
+    found = []
+    for check in CHECKS:
+        judged = Judgement(None, "the node is emulated (--emulate), so there is no hardware to check")
+        if not (check.hardware and readings.emulated):
+            judged = check.judge(readings)
+        result = Grade.UNKNOWN if judged.well is None else Grade.WELL if judged.well else check.fault
+        found.append(NodeFinding(check.name, result, judged.found, judged.fix))
+    return tuple(found)
 
 
 # --- the kernel driver and its files ------------------------------------------------------------------------------
@@ -299,8 +296,7 @@ def _cdi(readings: Readings) -> Judgement:
     told = f"containerRuntimeVersion is {readings.node.runtime or 'empty'}"
     if match is None:
         return Judgement(None, f"{told}; the first container with a claim will tell")
-    kind, version = match[1], (int(match[2]), int(match[3]))
-    return _by_version(kind, version, told)
+    return _by_version(match[1], (int(match[2]), int(match[3])), told)
 
 
 def _by_version(kind: str, version: tuple[int, int], told: str) -> Judgement:
@@ -410,11 +406,7 @@ _SYSFS: Final = f"/sys/{sysfs.DEVICES}"
 CHECKS: Final = (
     NodeCheck("kernel driver", "/sys/module/neuron/version", Grade.WRONG, _kernel_driver, hardware=False),
     NodeCheck(
-        "instance type",
-        "DMI product_name, the Node's label, the catalogue",
-        Grade.NOTE,
-        _instance_type,
-        hardware=False,
+        "instance type", "DMI product_name, the Node's label, the catalogue", Grade.NOTE, _instance_type, hardware=False
     ),
     NodeCheck("devices", f"{_SYSFS}, the catalogue", Grade.WRONG, _devices, hardware=False),
     NodeCheck("sysfs files", f"{_SYSFS}/neuronN, at any depth", Grade.NOTE, _sysfs_files, hardware=False),

@@ -113,7 +113,9 @@ def assign_cores(
     free = [unit for unit in range(total) if not any(core in taken for core in _physical(unit, logical))]
     if wanted > len(free):
         return None
-    units = _at_side(total, wanted, free, side) or _block(total, wanted, free) or _run(wanted, free) or free[:wanted]
+    runs = (range(unit, unit + wanted) for unit in free)
+    run = next((each for each in runs if set(each) <= set(free)), None)
+    units = _at_side(total, wanted, free, side) or _block(total, wanted, free) or run or free[:wanted]
     return tuple(core for unit in units for core in _physical(unit, logical))
 
 
@@ -161,7 +163,3 @@ def _free_around(start: int, size: int, total: int, free: Collection[int]) -> in
             break
         start, size = first, size * 2
     return size
-
-
-def _run(wanted: int, free: list[int]) -> range | None:
-    return next((range(unit, unit + wanted) for unit in free if set(range(unit, unit + wanted)) <= set(free)), None)

@@ -91,7 +91,12 @@ def write_tree(
         return
     sysfs_root, dev_root = root / "sys", root / "dev"
     if marker.exists():
-        _remove_tree(sysfs_root, dev_root)
+        for directory in (sysfs.DEVICES, sysfs.CLASS, sysfs.PCI_DEVICES):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(sysfs_root / directory)
+        others = (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*"))
+        for path in others:
+            path.unlink(missing_ok=True)
     # The marker is empty until the tree is complete: after a crash the tree is removed and written again.
     _write(marker, "")
     _write(sysfs_root / sysfs.PRODUCT_NAME, f"{entry.name}\n")
@@ -106,14 +111,6 @@ def write_tree(
     if entry.ultraserver_nodes:
         _write_ultraserver(sysfs_root / sysfs.CLASS, entry, server, node_id)
     marker.write_text(stamp)
-
-
-def _remove_tree(sysfs_root: Path, dev_root: Path) -> None:
-    for directory in (sysfs.DEVICES, sysfs.CLASS, sysfs.PCI_DEVICES):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(sysfs_root / directory)
-    for path in (sysfs_root / sysfs.PRODUCT_NAME, sysfs_root / sysfs.DRIVER_VERSION, *dev_root.glob("neuron[0-9]*")):
-        path.unlink(missing_ok=True)
 
 
 def write_device(sysfs_root: Path, entry: InstanceType, index: int, driver_version: str = DRIVER_VERSION) -> None:

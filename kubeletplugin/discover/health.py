@@ -187,7 +187,9 @@ def assess(hardware: NodeHardware, instance: InstanceType | None, seen: Iterable
         expected |= set(range(instance.devices))
     vanished = frozenset(expected - present)
     judged = {device.index: _judge(device) for device in hardware.devices}
-    judged |= {index: _vanished(index) for index in vanished}
+    for index in vanished:
+        gone = f"neuron{index} has vanished from sysfs"
+        judged[index] = DeviceHealth(device_name(index), HealthStatus.UNHEALTHY, "vanished", gone)
     health = [judged[index] for index in sorted(judged)]
     if health and instance is not None and instance.ultraserver_nodes:
         health.append(_whole_node(health))
@@ -218,11 +220,6 @@ def _judge(device: NeuronDevice) -> DeviceHealth:
     if device.unreadable:
         return DeviceHealth(name, HealthStatus.UNKNOWN, "", "; ".join(device.unreadable)[:MAX_MESSAGE])
     return DeviceHealth(name)
-
-
-def _vanished(index: int) -> DeviceHealth:
-    message = f"neuron{index} has vanished from sysfs"
-    return DeviceHealth(device_name(index), HealthStatus.UNHEALTHY, "vanished", message)
 
 
 def _whole_node(health: Iterable[DeviceHealth]) -> DeviceHealth:

@@ -81,13 +81,9 @@ class Folder:
         if f"/{self.path.name}/" not in mountinfo:
             return frozenset()
         places = {str(self.path), *self._seen_from_outside()}
-        return frozenset(self._files(mountinfo, places))
-
-    def _files(self, mountinfo: str, places: set[str]) -> Iterator[ClaimFile]:
-        for root, _ in _roots(mountinfo):
-            directory, _, name = root.removesuffix(_DELETED).rpartition("/")
-            if directory in places and (file := read_name(name)) is not None:
-                yield file
+        paths = (root.removesuffix(_DELETED).rpartition("/") for root, _ in _roots(mountinfo))
+        files = (read_name(name) for directory, _, name in paths if directory in places)
+        return frozenset(file for file in files if file is not None)
 
     def _seen_from_outside(self) -> Iterator[str]:
         """The folder's path within its file system: mountinfo names the sources of mounts in this way."""
@@ -97,7 +93,11 @@ class Folder:
             return
         path = os.path.realpath(self.path)
         # Of several mounts at one place, the last hides the others.
-        around = [(len(point), number) for number, (_, point) in enumerate(mounts) if _is_below(path, point)]
+        around = [
+            (len(point), number)
+            for number, (_, point) in enumerate(mounts)
+            if point in ("/", path) or path.startswith(f"{point}/")
+        ]
         if around:
             root, point = mounts[max(around)[1]]
             yield os.path.normpath(f"{root}/{path[len(point.rstrip('/')) :]}").replace("//", "/")
@@ -113,10 +113,6 @@ def _roots(mountinfo: str) -> Iterator[tuple[str, str]]:
 
 def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
-
-
-def _is_below(path: str, point: str) -> bool:
-    return point == "/" or path == point or path.startswith(f"{point}/")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ class ProcessUse:
         pid: in the PID namespace of the procfs.
         pod: UID of its pod; empty if it is in no pod.
         files: the files of claims that its container has.
-        indices: devices whose nodes are in its container; none if these cannot be read.
+        indices: devices whose nodes are in its container; none if these cannot be read, or are the host's.
         environment: variables of the Neuron runtime with which it was started, if they were asked for.
     """
 
@@ -295,7 +291,9 @@ class _Scan:
         if files := self._folder.mounted(self._mounts(pid)):
             indices: frozenset[int] = frozenset()
             with contextlib.suppress(PermissionError, *_GONE):
-                indices = frozenset(self._nodes(pid))
+                dev = self._root / pid / "root" / "dev"
+                if _identity_of(dev) != self._host_dev:
+                    indices = frozenset(_nodes_in(dev))
             yield ProcessUse(int(pid), command, self._pod(pid), files, indices, self._variables(pid))
         if namespace:
             self._namespaces.add(namespace)
@@ -334,7 +332,6 @@ class _Scan:
         return {name: value for name, _, value in pairs}
 
     def _handles(self, pid: str) -> Iterator[int]:
-        """Devices that the process has open."""
         directory = self._root / pid / "fd"
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -356,12 +353,6 @@ class _Scan:
                 return index
         # Emulated devices are null devices in containers.
         return named if named in self._devices and str(target.parent) == "/dev" else None
-
-    def _nodes(self, pid: str) -> Iterator[int]:
-        """Devices whose nodes are in the /dev of the process's container; none if that is the host's."""
-        dev = self._root / pid / "root" / "dev"
-        if _identity_of(dev) != self._host_dev:
-            yield from _nodes_in(dev)
 
 
 def _nodes_in(directory: Path) -> Iterator[int]:

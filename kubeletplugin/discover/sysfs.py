@@ -262,6 +262,7 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
         unreadable.append(f"{files['core_count']}: it says {str(cores)[:20]}, which is no number of cores")
         cores = None
     counters = {name: _number(read(name) or "") for name in ECC_COUNTERS}
+    words = re.split(r"[,\s]+", read("unhealthy_components") or "")
     device = NeuronDevice(
         index=index,
         cores=cores,
@@ -269,7 +270,7 @@ def _device(directory: Path, dev_root: Path, index: int) -> NeuronDevice | None:
         serial=serial if _WORD.fullmatch(serial) else None,
         has_node=(dev_root / f"neuron{index}").exists(),
         counters={name: count for name, count in counters.items() if count is not None},
-        unhealthy=_words(read("unhealthy_components") or ""),
+        unhealthy=tuple(sorted({word for word in words if word.lower() not in _NONE_WORDS})),
         unreadable=tuple(unreadable),
     )
     return device if directory.is_dir() else None
@@ -332,11 +333,6 @@ def _numbers(text: str) -> list[int]:
     return [number for number in found if number is not None]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    words = re.split(r"[,\s]+", text)
-    return tuple(sorted({word for word in words if word.lower() not in _NONE_WORDS}))
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogicalNcFile:
     """The file.
@@ -385,17 +381,14 @@ def pci_places(sysfs_root: Path, instance_type: str | None, indices: Collection[
         instance_type: EC2 type of the node, if it is known.
     """
     functions = neuron_functions(sysfs_root / PCI_DEVICES)
-    found = _assigned(functions, instance_type, indices)
-    return {index: _place(path.resolve()) for index, path in found.items()}
-
-
-def _assigned(functions: Mapping[str, Path], instance_type: str | None, indices: Collection[int]) -> dict[int, Path]:
-    if len(indices) == len(functions) == 1:
-        return dict(zip(indices, functions.values(), strict=True))
     documented = PCI_ADDRESSES.get(instance_type or "", ())
-    if not functions.keys() <= set(documented):
+    if len(indices) == len(functions) == 1:
+        found = dict(zip(indices, functions.values(), strict=True))
+    elif functions.keys() <= set(documented):
+        found = {index: functions[address] for index, address in enumerate(documented) if address in functions}
+    else:
         return {}
-    return {index: functions[address] for index, address in enumerate(documented) if address in functions}
+    return {index: _place(path.resolve()) for index, path in found.items()}
 
 
 def neuron_functions(directory: Path) -> dict[str, Path]:

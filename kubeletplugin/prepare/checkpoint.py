@@ -278,16 +278,12 @@ def difference(damaged: bytes, restored: Checkpoint) -> str:
 
 
 def _lines(claim: Mapping[str, Any]) -> list[str]:
-    """A claim for people, one line for each device."""
-    devices = [f"  {each['request']}: {each['device']}{_cores(each.get('share'))}" for each in claim["devices"]]
-    return [
-        f"{claim['namespace']}/{claim['name']} {claim['uid']}"[:400],
-        *(d[:400] for d in devices),
-    ]
-
-
-def _cores(share: Mapping[str, Any] | None) -> str:
-    return f", cores {share.get('cores') or 'all'}" if share else ""
+    lines = [f"{claim['namespace']}/{claim['name']} {claim['uid']}"]
+    for device in claim["devices"]:
+        share = device.get("share")
+        cores = f", cores {share.get('cores') or 'all'}" if share else ""
+        lines.append(f"  {device['request']}: {device['device']}{cores}")
+    return [line[:400] for line in lines]
 
 
 def _checksum(data: bytes) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kubeletplugin.changes import Clock, waking
-from kubeletplugin.discover.health import DeviceHealth, HealthMonitor, HealthSnapshot, HealthStatus
+from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, timestamp
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
@@ -23,7 +23,7 @@ from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings
 from neuron.api.stored_claims import StoredClaim, read_stored_claim
 from runtime.api_server import ApiServerError, UnreadableAnswerError
-from runtime.retries import RETRY, Backoff, Once
+from runtime.retries import RETRY, Backoff
 
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"
@@ -53,13 +53,7 @@ class ClaimStatusWriter:
     """Writes until cancelled."""
 
     def __init__(
-        self,
-        driver: Driver,
-        monitor: HealthMonitor,
-        *,
-        clock: Clock,
-        metrics: PluginMetrics,
-        retry: float = RETRY[0],
+        self, driver: Driver, monitor: HealthMonitor, *, clock: Clock, metrics: PluginMetrics, retry: float = RETRY[0]
     ) -> None:
         """`retry` is the shortest time in seconds until a failed write is repeated."""
         self._driver = driver
@@ -76,7 +70,7 @@ class ClaimStatusWriter:
         self._unserved_until = 0.0
         self._failures = 0
         self._wake = asyncio.Event()
-        self._told: Once[str] = Once()
+        self._told = False
 
     # --- called by the driver -------------------------------------------------------------------------------
 
@@ -174,10 +168,11 @@ class ClaimStatusWriter:
             return
         if not (answer.get("status") or {}).get("devices"):
             self._unserved_until = self._clock.monotonic() + WAITS.refused
-            self._tell(
-                "the API server does not keep status.devices of ResourceClaims: the feature gate "
-                "DRAResourceClaimDeviceStatus is off"
-            )
+            if not self._told:
+                self._told = True
+                reason = "the API server does not keep status.devices of ResourceClaims: the feature gate "
+                reason += "DRAResourceClaimDeviceStatus is off"
+                _log.warning("claim status is limited", extra={"reason": reason})
             return
         self._known[claim.uid] = dataclasses.replace(known, stored=wanted)
 
@@ -213,11 +208,10 @@ class ClaimStatusWriter:
             return None
         keys = tuple((each.device, each.share_id or "") for each in ours)
         # Entries are written back whole.
-        stored = [each for each in mappings(mapping(body.get("status")).get("devices")) if self._is_ours(each)]
+        entries = mappings(mapping(body.get("status")).get("devices"))
+        mine = names.DRIVER, self._driver.pool
+        stored = [each for each in entries if (each.get("driver"), each.get("pool")) == mine]
         return _Known(claim.allocation, keys, tuple(dict(each) for each in sorted(stored, key=_key)))
-
-    def _is_ours(self, entry: Mapping[str, object]) -> bool:
-        return entry.get("driver") == names.DRIVER and entry.get("pool") == self._driver.pool
 
     def _entries(self, claim: PreparedClaim, known: _Known) -> tuple[JsonObject, ...]:
         before = {_key(entry): entry for entry in known.stored}
@@ -239,17 +233,9 @@ class ClaimStatusWriter:
         self._metrics.failed("claim-status")
         _log.warning("claim status not written", extra={"error": message})
 
-    def _tell(self, message: str) -> None:
-        if self._told.first(message):
-            _log.warning("claim status is limited", extra={"reason": message})
-
 
 def _of_uid(body: JsonObject | None, uid: str) -> StoredClaim | None:
-    """The claim that an object is, if it has that UID.
-
-    Raises:
-        UnreadableAnswerError: it is no claim that this driver can read.
-    """
+    """The claim that an object is, if it has that UID. Raises UnreadableAnswerError."""
     if body is None:
         return None
     try:
@@ -266,22 +252,20 @@ def _key(entry: Mapping[str, object]) -> _Key:
 def conditions(device: str, node: str, snapshot: HealthSnapshot) -> list[JsonObject]:
     """The conditions of one device, without times."""
     health = next((each for each in snapshot.health if each.device == device), None)
+    message = "The device is not known on the node." if health is None else health.message
+    if health is None:
+        status, reason = "Unknown", "NotMonitored"
+    elif health.status is HealthStatus.HEALTHY:
+        status, reason = "True", "Healthy"
+    elif health.status is HealthStatus.UNKNOWN:
+        status, reason = "Unknown", "NotReadable"
+    else:
+        # The taint's value, such as hbm-ecc, as the reason of a condition: HbmEcc.
+        status, reason = "False", "".join(part.capitalize() for part in health.reason.split("-")) or "Unhealthy"
     return [
         {"type": READY, "status": "True", "reason": "Prepared", "message": f"Prepared on node {node}."},
-        {"type": HEALTHY, **_health(health)},
+        {"type": HEALTHY, "status": status, "reason": reason, "message": message},
     ]
-
-
-def _health(health: DeviceHealth | None) -> JsonObject:
-    if health is None:
-        return {"status": "Unknown", "reason": "NotMonitored", "message": "The device is not known on the node."}
-    if health.status is HealthStatus.HEALTHY:
-        return {"status": "True", "reason": "Healthy", "message": health.message}
-    if health.status is HealthStatus.UNKNOWN:
-        return {"status": "Unknown", "reason": "NotReadable", "message": health.message}
-    # The taint's value, such as hbm-ecc, as the reason of a condition: HbmEcc.
-    reason = "".join(part.capitalize() for part in health.reason.split("-"))
-    return {"status": "False", "reason": reason or "Unhealthy", "message": health.message}
 
 
 def with_times(wanted: Iterable[JsonObject], before: Iterable[Mapping[str, object]], now: str) -> list[JsonObject]:

@@ -2,6 +2,9 @@
 
 The scheduler decides which devices, and how many cores of a shared device. A claim is refused if the node cannot serve
 it or if another prepared claim holds what it needs.
+
+A claim whose state was lost gets its shares back: id and number of cores are in the allocation; which cores, in the
+variables of its containers. Their processes have these, and `status.devices` of the claim, which the driver writes.
 """
 
 import dataclasses
@@ -12,10 +15,11 @@ from typing import Final
 import msgspec
 
 from kubeletplugin.discover.devices import NODE_DEVICE, Side, assign_cores, device_index, physical_cores, side_of
+from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.discover.sysfs import NeuronDevice, NodeHardware, UltraServer
 from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.cdi import UltraServerError, documents, environment, read_visible_cores, visible_cores
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice, Share
-from kubeletplugin.prepare.containers import UltraServerError, documents, environment, visible_cores
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocatedDevice, check_hardware
 from neuron.hardware.instances import InstanceType, Topology
@@ -46,7 +50,7 @@ class NodeView:
     Attributes:
         hardware: as last discovered.
         instance: the node's type; None if it is not known.
-        read_ultraserver: reads the UltraServer files again: they change while nodes elect.
+        read_ultraserver: what the UltraServer files say now: they change while nodes elect. Raises UltraServerError.
         admin_namespaces: namespaces whose claims may have adminAccess; None: all.
         attributes: returns the published attributes of a device; empty while the Node is not known.
     """
@@ -112,14 +116,12 @@ _WHOLE_DEVICE: Final = tuple(name for name in _SHARED_DEVICE if name not in ("sh
 
 def allocation_digest(claim: AllocatedClaim) -> str:
     """A digest of the allocated devices and their configs; for claims without shares, that of older versions."""
-    devices = [_content(device) for device in claim.devices]
+    devices = [
+        {name: getattr(device, name) for name in (_WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE)}
+        for device in claim.devices
+    ]
     content = msgspec.json.encode((devices, [dataclasses.asdict(entry) for entry in claim.configs]))
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _content(device: AllocatedDevice) -> dict[str, object]:
-    fields = _WHOLE_DEVICE if device.share_id is None else _SHARED_DEVICE
-    return {name: getattr(device, name) for name in fields}
 
 
 def decide(claim: AllocatedClaim, view: NodeView, others: Others) -> PreparedClaim:
@@ -176,11 +178,7 @@ def _refuse_admin_access(claim: AllocatedClaim, allowed: frozenset[str] | None) 
 
 
 def _device(result: AllocatedDevice, found: Mapping[int, NeuronDevice], view: NodeView) -> PreparedDevice:
-    """The device on this node. A share of it has no cores yet, so it is a whole device.
-
-    Args:
-        found: the node's devices by index.
-    """
+    """The device on this node, by index in `found`. A share of it has no cores yet, so it is a whole device."""
     if result.device == NODE_DEVICE:
         expected = view.instance.devices if view.instance else None
         indices = tuple(found) if found and len(found) == (expected or len(found)) else ()
@@ -228,7 +226,6 @@ def _refuse_overlaps(
 
 
 def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> dict[str, dict[str, str]]:
-    """The variables of the claim's configs, by request."""
     variables: dict[str, dict[str, str]] = {}
     ultraserver = None
     for device in devices:
@@ -241,9 +238,9 @@ def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: N
             findings = check_hardware(in_force, view.instance, resource_type)
             if findings:
                 raise PrepareError(" ".join(str(finding) for finding in findings))
-        if in_force.ultraserver_mode is not None:
-            ultraserver = ultraserver or view.read_ultraserver()
         try:
+            if in_force.ultraserver_mode is not None:
+                ultraserver = ultraserver or view.read_ultraserver()
             variables[device.parent_request] = environment(in_force, ultraserver)
         except UltraServerError as error:
             raise PrepareError(str(error)) from error
@@ -256,7 +253,6 @@ def _variables(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: N
 def _with_shares(
     claim: AllocatedClaim, wanted: Collection[tuple[PreparedDevice, int | None]], view: NodeView, others: Others
 ) -> list[PreparedDevice]:
-    """The devices, with cores for those of which the claim has a part."""
     whole = [device for device, amount in wanted if amount is None and not device.admin_access]
     found: list[PreparedDevice] = []
     for device, amount in wanted:
@@ -310,7 +306,14 @@ def _share(
             f"logicalNeuronCore {lnc}. Request a multiple of {lnc}, or set logicalNeuronCore to 1."
         )
     held = [*others.on(claim, index), *((each, None) for each in mine)]
-    _refuse_another_size(device, lnc, held)
+    for each, other in held:
+        if each.share is not None and each.share.logical_neuron_core != lnc:
+            holder = f"ResourceClaim {other}" if other is not None else f"request {each.parent_request} of this claim"
+            raise PrepareError(
+                f"Device {device.device} is shared with {holder}, which uses it with logicalNeuronCore "
+                f"{each.share.logical_neuron_core}; this claim uses {lnc}. Claims on one device need the same size: "
+                "set it to the same value, or request whole devices."
+            )
     all_cores = physical_cores(view.hardware, view.instance, index) or 0
     taken = {core for each, _ in held for core in each.cores or range(all_cores)}
     before = others.before(claim, share_id)
@@ -335,19 +338,6 @@ def core_size(claim: AllocatedClaim, request: str, view: NodeView) -> int:
     return lnc or (view.instance.default_logical_neuron_core if view.instance is not None else 1)
 
 
-def _refuse_another_size(
-    device: PreparedDevice, lnc: int, held: Iterable[tuple[PreparedDevice, PreparedClaim | None]]
-) -> None:
-    for each, other in held:
-        if each.share is not None and each.share.logical_neuron_core != lnc:
-            holder = f"ResourceClaim {other}" if other is not None else f"request {each.parent_request} of this claim"
-            raise PrepareError(
-                f"Device {device.device} is shared with {holder}, which uses it with logicalNeuronCore "
-                f"{each.share.logical_neuron_core}; this claim uses {lnc}. Claims on one device need the same size: "
-                "set it to the same value, or request whole devices."
-            )
-
-
 def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], view: NodeView) -> Mapping[str, list[int]]:
     """Logical cores by request, for requests with a share and for those that constraints connect with one."""
     held = [device for device in devices if not device.admin_access]
@@ -362,14 +352,120 @@ def _visible_cores(claim: AllocatedClaim, devices: Iterable[PreparedDevice], vie
                 f"({', '.join(map(str, sorted(sizes)))}): set one value for all of them."
             )
         [size] = sizes
-        numbers = {core for device in members for core in _logical_cores(device, size, view)}
+        numbers: set[int] = set()  # as the host counts them
+        for member in members:
+            for index in member.indices:
+                all_cores = physical_cores(view.hardware, view.instance, index) or 0
+                cores = range(all_cores) if member.cores is None else member.cores
+                numbers |= {(index * all_cores + core) // size for core in cores}
         found |= {device.parent_request: sorted(numbers) for device in members}
     return found
 
 
-def _logical_cores(device: PreparedDevice, size: int, view: NodeView) -> Iterator[int]:
-    """A device's logical cores, with the numbers of the host."""
-    for index in device.indices:
-        all_cores = physical_cores(view.hardware, view.instance, index) or 0
-        held = range(all_cores) if device.cores is None else device.cores
-        yield from {(index * all_cores + core) // size for core in held}
+# --- a lost state -----------------------------------------------------------------------------------------------
+
+Variables = Mapping[str, Mapping[str, str]]
+"""Variables of containers, by request without its alternative."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What others know of the claims of a node whose state was lost.
+
+    Attributes:
+        containers: what runs, with its variables.
+        by_status: variables in `status.devices`, by UID. Everything that may write this status can choose them.
+    """
+
+    containers: tuple[ProcessUse, ...] = ()
+    by_status: Mapping[str, Variables] = dataclasses.field(default_factory=dict)
+
+    def named(self, uid: str) -> Iterator[tuple[ProcessUse, ClaimFile]]:
+        """The containers that name a claim, and how; the last preparation last."""
+        found = [(use, file) for use in self.containers for file in use.files if file.uid == uid]
+        yield from sorted(found, key=lambda each: each[1].number)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The preparations that containers name."""
+        return [file.number for use in self.containers for file in use.files]
+
+    def variables(self, uid: str) -> Variables | None:
+        """The variables of a claim; None if they are not known."""
+        found = {file.request: use.environment for use, file in self.named(uid) if use.environment}
+        return found or self.by_status.get(uid) or None
+
+    def rank(self, uid: str) -> tuple[bool, bool]:
+        """The order in which claims are restored, best known first."""
+        return not any(self.named(uid)), uid not in self.by_status
+
+    def number(self, claim: PreparedClaim) -> int | None:
+        """The preparation of a restored claim: that of the containers that have its devices and cores."""
+        for use, file in reversed([*self.named(claim.uid)]):
+            devices = {i for each in claim.devices if each.parent_request == file.request for i in each.indices}
+            mine = claim.environment.get(file.request, {}).get(names.ENV_VISIBLE_CORES)
+            same = not use.environment or use.environment.get(names.ENV_VISIBLE_CORES) == mine
+            if same and devices and (not use.indices or devices <= use.indices):
+                return file.number
+        return None
+
+    def ended(self, prepared: Mapping[str, PreparedClaim], view: NodeView) -> dict[str, frozenset[int]]:
+        """Devices of containers that run on after the end of their claim, by its UID.
+
+        Args:
+            prepared: the restored claims.
+        """
+        found: dict[str, frozenset[int]] = {}
+        for use in self.containers:
+            now = [file.uid for file in use.files if _is_of(file, prepared)]
+            others = frozenset(index for uid in now for device in prepared[uid].devices for index in device.indices)
+            for file in use.files:
+                if not _is_of(file, prepared):
+                    # Without the right to see them, it may have all.
+                    mine = (use.indices - others) or use.indices or frozenset(range(view.devices))
+                    found[file.uid] = found.get(file.uid, frozenset()) | mine
+        return found
+
+
+def _is_of(file: ClaimFile, prepared: Mapping[str, PreparedClaim]) -> bool:
+    return file.uid in prepared and prepared[file.uid].number == file.number
+
+
+def as_told(claim: AllocatedClaim, variables: Variables, view: NodeView) -> PreparedClaim:
+    """The claim with those of its shares that the variables of its containers tell."""
+    found: list[PreparedDevice] = []
+    for each in claim.devices:
+        if each.share_id is not None:
+            device = undecided_device(each.request, each.device, each.pool, None, view)
+            value = variables.get(each.parent_request, {}).get(names.ENV_VISIBLE_CORES, "")
+            mine = {core for other in found if other.indices == device.indices for core in other.cores or ()}
+            share = _told_share(claim, each, device, read_visible_cores(value), mine, view)
+            found += [dataclasses.replace(device, share=share)] if share is not None else []
+    return PreparedClaim(claim.uid, claim.namespace, claim.name, "", tuple(found))
+
+
+def _told_share(
+    claim: AllocatedClaim,
+    result: AllocatedDevice,
+    device: PreparedDevice,
+    visible: Collection[int],
+    mine: Collection[int],
+    view: NodeView,
+) -> Share | None:
+    """The share of a device by the logical cores that a container sees; None if they do not tell it.
+
+    Args:
+        mine: physical cores of the device that earlier shares of the claim have.
+    """
+    share_id, size = result.share_id or "", core_size(claim, device.request, view)
+    try:
+        amount = share_amount(result, view)
+    except PrepareError:
+        return None
+    if amount is None:
+        return Share(share_id)
+    [index] = device.indices
+    all_cores = physical_cores(view.hardware, view.instance, index) or 0
+    numbers = (core - index * all_cores for each in visible for core in range(each * size, (each + 1) * size))
+    cores = tuple(sorted(core for core in numbers if 0 <= core < all_cores and core not in mine))[:amount]
+    return Share(share_id, cores, size) if len(cores) == amount else None

@@ -9,13 +9,14 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Clock
 from kubeletplugin.discover.processes import ProcessUse
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
+from kubeletplugin.prepare.cdi import UltraServerError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, uid_before
 from kubeletplugin.prepare.decide import DeviceHeldError, NodeView, PrepareError
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer, devices_held
@@ -97,10 +98,12 @@ class Driver:
         self._calls = 0
         # One thread: the state has one lock, and a queue is cheaper than to poll for the lock.
         self._state_thread = ThreadPoolExecutor(1, "state")
+        self._sysfs_thread = ThreadPoolExecutor(1, "sysfs")
 
     def close(self) -> None:
-        """Wait for running operations."""
+        """Wait for running operations on the state."""
         self._state_thread.shutdown()
+        self._sysfs_thread.shutdown(wait=False, cancel_futures=True)
 
     async def finish_calls(self) -> None:
         """Wait until no call of the kubelet runs, up to `WAITS.held`.
@@ -156,6 +159,22 @@ class Driver:
             for problem in self.preparer.take_problems():
                 self._metrics.background_errors.labels("state").inc()
                 _log.error("state damaged", extra={"problem": problem})
+
+    async def view_for(self, claims: Iterable[AllocatedClaim]) -> NodeView:
+        """The hardware, with what its UltraServer files say now if one of the claims has settings that need them.
+
+        A kernel driver that hangs blocks who reads its files. In the state's thread that would stop every claim.
+        """
+        view = self.view()
+        if not any(claim.in_force(each.request).ultraserver_mode for claim in claims for each in claim.devices):
+            return view
+        read = asyncio.get_running_loop().run_in_executor(self._sysfs_thread, view.read_ultraserver)
+        try:
+            async with asyncio.timeout(WAITS.sysfs):
+                found = await read
+        except TimeoutError:
+            return dataclasses.replace(view, read_ultraserver=_unanswered)
+        return dataclasses.replace(view, read_ultraserver=lambda: found)
 
     async def checkpoint(self) -> Checkpoint:
         """The present state. Raises OSError, TimeoutError."""
@@ -213,7 +232,9 @@ class Driver:
         except (AllocationError, PrepareError, ApiServerError, TimeoutError) as error:
             result = PrepareResult(error=str(error))
         except OSError as error:
-            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {_fix(error)}")
+            where = error.filename or "the state and CDI directories"
+            fix = f"Check free space and write permission of {where}; the kubelet tries again by itself."
+            result = PrepareResult(error=f"The driver's state on the node cannot be written: {error}. {fix}")
         fields["ms"] = round((self._clock.monotonic() - start) * 1000, 1)
         if result.error:
             _log.error("claim failed", extra=fields | {"error": result.error})
@@ -222,14 +243,12 @@ class Driver:
         return result
 
     async def _prepare(self, claim: ClaimReference, deadline: float, objects: list[JsonObject]) -> PrepareResult:
-        """Prepare a claim, and add its object to `objects`."""
         body = await self._fetch(claim, deadline)
         if body is None:
             raise PrepareError(f"ResourceClaim {claim} does not exist (any more); the kubelet asked for it.")
         allocated = read_allocation(body, names.DRIVER, self.pool, claim.uid)
         for finding in allocated.warnings:
-            extra = {"claim": str(claim), "finding": str(finding)}
-            _log.warning("claim has an odd config", extra=extra)
+            _log.warning("claim has an odd config", extra={"claim": str(claim), "finding": str(finding)})
         answers = await self._prepare_when_free(allocated, deadline)
         objects.append(body)
         return PrepareResult(answers)
@@ -244,7 +263,7 @@ class Driver:
         until = min(deadline, self._clock.monotonic() + WAITS.held)
         backoff = Backoff(0.05, 1.0)
         while True:
-            view = self.view()
+            view = await self.view_for([claim])
             try:
                 return await self.in_state(functools.partial(self.preparer.prepare, claim, view))
             except DeviceHeldError as error:
@@ -253,12 +272,10 @@ class Driver:
                     await self.release_ended()
                 if self._clock.monotonic() + pause > until:
                     self.refusals += 1
-                    raise PrepareError(f"{error}{self._why_held(error)}") from error
+                    hold = self.holds.claims.get(error.holder)
+                    why = f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
+                    raise PrepareError(f"{error}{why}") from error
             await self._clock.sleep(pause)
-
-    def _why_held(self, error: DeviceHeldError) -> str:
-        hold = self.holds.claims.get(error.holder)
-        return f" That ResourceClaim {hold.claim.ended}: {hold.why}." if hold is not None else ""
 
     async def _unprepare(self, claim: ClaimReference) -> PrepareResult:
         claims = (await self.checkpoint()).claims
@@ -283,11 +300,7 @@ class Driver:
     async def _in_use(
         self, claims: Iterable[PreparedClaim], prepared: Mapping[str, PreparedClaim], seconds: float | None = None
     ) -> Mapping[str, Hold]:
-        """Those of the claims, which the kubelet has unprepared, that processes use or may use, by UID.
-
-        Args:
-            seconds: the longest wait.
-        """
+        """Those of the claims, which the kubelet has unprepared, that processes use or may use, by UID."""
         try:
             async with asyncio.timeout(seconds):
                 uses: tuple[ProcessUse, ...] = await self.usage.processes()
@@ -325,12 +338,14 @@ class Driver:
             await self._clock.sleep(pause)
 
 
+def _unanswered() -> NoReturn:
+    raise UltraServerError(
+        f"The kernel driver's UltraServer files have not answered for {WAITS.sysfs:g} s: look into the kernel's log "
+        "(dmesg) for lines of the Neuron driver. The kubelet tries again by itself."
+    )
+
+
 def _unexpected(uid: str, operation: str, error: BaseException) -> PrepareResult:
     """The result for an error of the program; the other claims keep their results."""
     _log.error("unexpected error", extra={"uid": uid, "operation": operation}, exc_info=error)
     return PrepareResult(error=f"The driver failed unexpectedly ({type(error).__name__}); its log has the details.")
-
-
-def _fix(error: OSError) -> str:
-    where = error.filename or "the state and CDI directories"
-    return f"Check free space and write permission of {where}; the kubelet tries again by itself."

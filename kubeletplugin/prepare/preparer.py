@@ -6,7 +6,7 @@ disk belongs to a known claim, and no device is prepared twice. `recover` makes 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +27,13 @@ from kubeletplugin.prepare.decide import (
     NodeView,
     Others,
     PrepareError,
+    Told,
     allocation_digest,
+    as_told,
     decide,
     undecided,
     undecided_device,
 )
-from kubeletplugin.prepare.lost_shares import Told, as_told
 from neuron.api.allocation import AllocatedClaim
 
 LOCK_NAME: Final = "serialize.lock"
@@ -81,6 +82,7 @@ class Preparer:
         self._specs = specs
         self._boot_id = boot_id
         self._lock_timeout = lock_timeout
+        self._lock_hangs = False
         self._problems: list[str] = []
         self._damaged = b""
         self._unprepared: set[str] = set()  # while claims may be missing in the state
@@ -242,7 +244,12 @@ class Preparer:
                     checkpoint = checkpoint.with_claim(dataclasses.replace(ended, asked=count))
                 source = "API server" if uid in objects else "kubelet, whose pods use it"
                 notes.append(f"Claim {restored.namespace}/{restored.name} was restored from the {source}.")
-                notes.extend(_doubts(restored))
+                notes += [
+                    f"The cores that claim {restored.namespace}/{restored.name} uses of {each.device} are not known: "
+                    "no other claim gets cores of this device until its pods have ended."
+                    for each in restored.devices
+                    if each.in_doubt
+                ]
             for uid, indices in told.ended(checkpoint.claims, view).items():
                 before = checkpoint.claims.get(uid_before(uid))
                 all_indices = indices | before.held if before is not None else indices
@@ -263,10 +270,19 @@ class Preparer:
         problems, self._problems = tuple(self._problems), []
         return problems
 
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
         if self._files.identity(self._state_dir) is None:
             self._files.make_directory(self._state_dir)
-        return locked(self._lock, self._lock_timeout)
+        with contextlib.ExitStack() as stack:
+            try:
+                # An instance that hangs with the lock is waited for once, and not again by each claim.
+                stack.enter_context(locked(self._lock, self._lock_timeout, waits=not self._lock_hangs))
+            except TimeoutError:
+                self._lock_hangs = True
+                raise
+            self._lock_hangs = False
+            yield
 
     def _load(self, notes: list[str] | None = None) -> Checkpoint:
         try:
@@ -391,15 +407,6 @@ def _ended(uid: str, indices: Iterable[int], view: NodeView, claim: AllocatedCla
     devices = tuple(undecided_device("", device_name(index), "", None, view) for index in sorted(indices))
     namespace, name = (claim.namespace, claim.name) if claim is not None else ("", "")
     return PreparedClaim(uid_before(uid), namespace, name, "", devices)
-
-
-def _doubts(claim: PreparedClaim) -> list[str]:
-    return [
-        f"The cores that claim {claim.namespace}/{claim.name} uses of {device.device} are not known: no other claim "
-        "gets cores of this device until its pods have ended."
-        for device in claim.devices
-        if device.in_doubt
-    ]
 
 
 def devices_held(claims: Mapping[str, PreparedClaim]) -> int:

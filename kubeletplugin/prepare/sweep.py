@@ -17,9 +17,8 @@ from kubeletplugin.changes import Clock
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, NoProcessesError, UsageUnknownError
 from kubeletplugin.prepare.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.decide import NodeView, undecided_device
+from kubeletplugin.prepare.decide import NodeView, Told, Variables, undecided_device
 from kubeletplugin.prepare.driver import Driver
-from kubeletplugin.prepare.lost_shares import Told, Variables
 from kubeletplugin.prepare.usage import Hold, UsedDevice, in_use
 from neuron import names
 from neuron.api.allocation import AllocatedClaim, AllocationError, read_allocation
@@ -73,7 +72,11 @@ class Sweeper:
                 await self._clock.sleep(pause)
                 left -= pause
                 mended = await self.mend()
-                await self._release_ended()
+                try:
+                    await self._driver.release_ended()
+                except (OSError, TimeoutError) as error:
+                    self._metrics.failed("sweep")
+                    _log.warning("ended claims cannot be released", extra={"error": str(error)})
                 if left > 0 and (not mended or self._driver.refusals != refusals):
                     await self.sweep(release=False)
 
@@ -93,14 +96,6 @@ class Sweeper:
         if checkpoint.incomplete:
             self._driver.holds.restore(restoring=True)  # until a sweep has found the missing claims
         return not checkpoint.incomplete
-
-    async def _release_ended(self) -> None:
-        """Look again at claims that have ended."""
-        try:
-            await self._driver.release_ended()
-        except (OSError, TimeoutError) as error:
-            self._metrics.failed("sweep")
-            _log.warning("ended claims cannot be released", extra={"error": str(error)})
 
     async def sweep(self, *, release: bool = True) -> bool:
         """Sweep once; returns whether all prepared claims are known. Without `release`, only holds devices."""
@@ -127,11 +122,12 @@ class Sweeper:
         it takes the claim for prepared, and then it lists it. Containers whose claim it does not list, because it has
         forgotten the pod or they are init containers, name it themselves, and hold what they have.
         """
-        used, view = await self._driver.usage.listed(), self._driver.view()
+        used = await self._driver.usage.listed()
         claims = sorted({(each.namespace, each.claim) for each in used})
         bodies = [body for body in await asyncio.gather(*(self._object(*claim) for claim in claims)) if body]
         found = [(found, body) for body in bodies if (found := self._allocated_here(body)) is not None]
         allocated = [each for each, _ in found]
+        view = await self._driver.view_for(allocated)
         running = _running(used, self._driver.pool, view, filter(None, map(_stored, bodies)))
         by_status = {each.uid: variables_in_status(each, body) for each, body in found}
         told = Told(by_status=by_status)
@@ -164,7 +160,6 @@ class Sweeper:
 
     async def _check(self, checkpoint: Checkpoint, *, release: bool) -> None:
         """Hold the devices of claims that no longer exist, and release those that are not in use."""
-
         await self._driver.release_ended()
         before = [claim for claim in checkpoint.claims.values() if not claim.has_ended]
         exist = await asyncio.gather(*map(self._exists, before))

@@ -98,26 +98,21 @@ def _devices(answer: Any) -> Iterator[UsedDevice]:
         for container in pod.containers:
             for dynamic in container.dynamic_resources:
                 for resource in dynamic.claim_resources:
-                    if resource.driver_name == names.DRIVER:
-                        found = _device(f"{pod.namespace}/{pod.name}", dynamic, resource)
-                        yield dataclasses.replace(found, container=container.name)
-
-
-def _device(pod: str, dynamic: Any, resource: Any) -> UsedDevice:
-    # The kubelet adds the ids of the claim's other devices to those of this one.
-    ids = [found for each in resource.cdi_devices if (found := cdi.parse_id(each.name)) is not None]
-    uid = ids[0].uid if ids else ""
-    request = next((each.request for each in ids if each.device == resource.device_name), "")
-    return UsedDevice(
-        pod,
-        dynamic.claim_namespace,
-        dynamic.claim_name,
-        uid,
-        request,
-        resource.device_name,
-        resource.pool_name,
-        resource.share_id if resource.HasField("share_id") else None,
-    )
+                    if resource.driver_name != names.DRIVER:
+                        continue
+                    # The kubelet adds the ids of the claim's other devices to those of this one.
+                    ids = [found for each in resource.cdi_devices if (found := cdi.parse_id(each.name)) is not None]
+                    yield UsedDevice(
+                        f"{pod.namespace}/{pod.name}",
+                        dynamic.claim_namespace,
+                        dynamic.claim_name,
+                        ids[0].uid if ids else "",
+                        next((each.request for each in ids if each.device == resource.device_name), ""),
+                        resource.device_name,
+                        resource.pool_name,
+                        resource.share_id if resource.HasField("share_id") else None,
+                        container.name,
+                    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -55,7 +55,15 @@ def offer(
     guarded = bool(state.legacy) and settings.device_plugin_guard is not Guard.OFF
     if guarded and (settings.device_plugin_guard is Guard.WITHHOLD or not keeps_taints):
         return NodeDevices(snapshot.hardware, None), ""
-    wanted, problem = _wanted(state, settings)
+    label, problem = state.ultraserver_publish, ""
+    wanted: str = settings.ultraserver_publish
+    if label in (DEVICES, NODE):
+        wanted = label
+    elif label is not None:
+        problem = (
+            f"the Node's label {names.LABEL_ULTRASERVER_PUBLISH} has the value {label!r}, which is not {DEVICES} or "
+            f"{NODE}: the setting ({wanted}) is in force"
+        )
     found = NodeDevices(
         snapshot.hardware,
         snapshot.instance,
@@ -86,17 +94,6 @@ def _cordoned(found: NodeDevices, cordon: Cordon) -> tuple[NodeDevices, str]:
         f"the Node's annotation {names.ANNOTATION_CORDONED} names {shown}, which the node does not have: the other "
         "devices that it names are cordoned"
     )
-
-
-def _wanted(state: NodeState, settings: DriverSettings) -> tuple[str, str]:
-    label = state.ultraserver_publish
-    if label is None or label in (DEVICES, NODE):
-        return label or settings.ultraserver_publish, ""
-    problem = (
-        f"the Node's label {names.LABEL_ULTRASERVER_PUBLISH} has the value {label!r}, which is not {DEVICES} or "
-        f"{NODE}: the setting ({settings.ultraserver_publish}) is in force"
-    )
-    return settings.ultraserver_publish, problem
 
 
 _log = logging.getLogger(__name__)

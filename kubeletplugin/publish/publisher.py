@@ -7,28 +7,19 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kubeletplugin.api_store import ApiStore
 from kubeletplugin.changes import Changing, Clock, WritePause, repeat, waking
 from kubeletplugin.discover.devices import NODE_DEVICE, SHARE_FIELDS, share_setting, shares_cores
-from kubeletplugin.discover.health import HealthMonitor, HealthSnapshot, HealthStatus, NodeFacts
+from kubeletplugin.discover.health import HealthMonitor, HealthStatus, NodeFacts
 from kubeletplugin.discover.own_node import NodeState, OwnNode
-from kubeletplugin.files import try_lock
+from kubeletplugin.files import lock_file, try_lock
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import WAITS, JsonObject, version_of
 from kubeletplugin.prepare.usage import Holds
-from kubeletplugin.publish.offer import (
-    DEVICES,
-    NODE,
-    KubeletGate,
-    OtherDriver,
-    needs_taints,
-    offer,
-)
-from kubeletplugin.publish.pools import dropped_fields, plan_writes, without_times
+from kubeletplugin.publish.offer import DEVICES, NODE, KubeletGate, OtherDriver, needs_taints, offer
 from kubeletplugin.publish.slices import (
     PARTITION_TYPE,
     ClusterFeatures,
@@ -36,6 +27,9 @@ from kubeletplugin.publish.slices import (
     Withholding,
     desired_slices,
     driver_version,
+    dropped_fields,
+    plan_writes,
+    without_times,
 )
 from kubeletplugin.settings import DriverSettings, Guard
 from neuron import names
@@ -132,9 +126,17 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled. Errors are logged and retried: prepared pods run without the API server."""
-        async with self._alone():
+        with lock_file(self._settings.state / LOCK_NAME) as lock:
+            # During an upgrade, two instances would overwrite each other's slices.
+            while not try_lock(lock):
+                self._tell("another instance publishes; waiting for its end")
+                await self._clock.sleep(WAITS.publish_lock)
             await self._gate.first()
-            await self._restored()
+            # Until the held devices are known, every device would be published as held.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WAITS.restored):
+                    while self._holds.restoring:
+                        await self._holds.wait(self._holds.generation, WAITS.restored)
             # The end of a long watch is normal.
             await repeat(self._session, self._failed, RETRY, WAITS.quiet, self._clock, self._jitter)
 
@@ -142,49 +144,27 @@ class Publisher:
         self._metrics.failed("publish")
         _log.warning("publishing failed", extra={"error": str(error)})
 
-    async def _restored(self) -> None:
-        """Wait a moment until the held devices are known: until then every device would be published as held."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WAITS.restored):
-                while self._holds.restoring:
-                    await self._holds.wait(self._holds.generation, WAITS.restored)
-
     async def withdraw(self) -> None:
         """Delete the slices when the last instance on the node ends: no driver could prepare new allocations.
 
         `run` must have ended. Another instance that publishes keeps its slices, and so does another driver.
         """
-        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not try_lock(descriptor):
+        with lock_file(self._settings.state / LOCK_NAME) as lock:
+            if not try_lock(lock):
                 return
-            async with asyncio.timeout(WAITS.withdrawn):
-                listed, _ = await self._store.slices()
-                found = {body["metadata"]["name"] for body in listed}
-                if self._own.state is not None and self.other.evidence:
-                    found -= await self._foreign(self._own.state.facts.name, found)
-                for name in sorted(found):
-                    await self._store.delete(name)
-            _log.info("slices withdrawn", extra={"slices": len(found)})
-        except (ApiServerError, TimeoutError) as error:
-            _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
-        finally:
-            os.close(descriptor)
-
-    @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Wait until no other instance publishes: during an upgrade, two would overwrite each other's slices."""
-        descriptor = os.open(self._settings.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not try_lock(descriptor):
-                self._tell("another instance publishes; waiting for its end")
-                await self._clock.sleep(WAITS.publish_lock)
-            yield
-        finally:
-            os.close(descriptor)
+            try:
+                async with asyncio.timeout(WAITS.withdrawn):
+                    listed, _ = await self._store.slices()
+                    found = {body["metadata"]["name"] for body in listed}
+                    if self._own.state is not None and self.other.evidence:
+                        found -= await self._foreign(self._own.state.facts.name, found)
+                    for name in sorted(found):
+                        await self._store.delete(name)
+                _log.info("slices withdrawn", extra={"slices": len(found)})
+            except (ApiServerError, TimeoutError) as error:
+                _log.warning("slices cannot be withdrawn; the kubelet deletes them", extra={"error": str(error)})
 
     async def _session(self) -> None:
-        """Publish until the watch ends."""
         await self._own.read()
         self._keeps_taints = None
         self._withholding = Withholding(await self._store.kubernetes(), self._settings.gates)
@@ -220,17 +200,30 @@ class Publisher:
             self._wake.set()
 
     async def _reconcile(self) -> None:
-        """Write differences."""
         if self._deleted:
             self._deleted = False
             await self._gate.after_deletion()
             # Slices are also deleted with their Node. If it registers again, it has another UID.
             await self._own.read()
         state = self._own.state or await self._own.read()
-        self._report(self._monitor.snapshot)
+        snapshot = self._monitor.snapshot
+        for status in HealthStatus:
+            count = sum(device.status is status for device in snapshot.health)
+            self._metrics.devices.labels(status.name.lower()).set(count)
+        if not snapshot.hardware.devices:
+            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
+        elif snapshot.instance is None:
+            self._tell(
+                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
+                "node.kubernetes.io/instance-type"
+            )
         foreign = await self._foreign(state.facts.name, self._known)
         if self.other.evidence or self._gate.lost:
-            await self._leave(foreign)
+            # Not even an empty slice: its generation would hide those of the other driver.
+            for name in sorted(self._known.keys() - foreign):
+                await self._delete(name)
+            self._metrics.slices_published.set(0)
+            self.offered = frozenset()
         elif await self._write(state):
             if foreign:
                 self.other.removed()
@@ -240,14 +233,10 @@ class Publisher:
         """The names of slices that are not ours; `self.other` knows then whether another driver serves them."""
         return self.other.look(node, slices, await asyncio.to_thread(self._sockets))
 
-    async def _leave(self, foreign: Collection[str]) -> None:
-        """Publish nothing: not even an empty slice, whose generation would hide those of the other driver."""
-        for name in sorted(self._known.keys() - foreign):
-            self._known.pop(name)
-            await self._store.delete(name)
-            self._metrics.slice_writes.labels("delete").inc()
-        self._metrics.slices_published.set(0)
-        self.offered = frozenset()
+    async def _delete(self, name: str) -> None:
+        self._known.pop(name, None)
+        await self._store.delete(name)
+        self._metrics.slice_writes.labels("delete").inc()
 
     async def _offer(self, state: NodeState) -> NodeDevices:
         settings, held = self._settings, self._holds.indices
@@ -256,21 +245,18 @@ class Publisher:
         if needs_taints(state, settings, held) and self._keeps_taints is None:
             # Before the first write: devices whose taint is dropped would be allocated at once.
             self._keeps_taints = await self._store.keeps_taints()
-        if self._keeps_taints is False and state.legacy and settings.device_plugin_guard is Guard.TAINT:
-            self._tell(
-                "a device plugin offers the devices, and the API server does not keep device taints: no device is "
-                "published until the plugin has gone"
-            )
-        if self._keeps_taints is False and held:
-            self._tell(
-                "devices are or may be in use without a claim, and the API server does not keep device taints: these "
-                "devices are not published until they are free"
-            )
-        if self._keeps_taints is False and state.cordon:
-            self._tell(
-                "devices are cordoned, and the API server does not keep device taints: these devices are not published "
-                "until they are uncordoned"
-            )
+        guarded = state.legacy and settings.device_plugin_guard is Guard.TAINT
+        for concerns, what, until in (
+            (guarded, "a device plugin offers the devices", "no device is published until the plugin has gone"),
+            (
+                held,
+                "devices are or may be in use without a claim",
+                "these devices are not published until they are free",
+            ),
+            (state.cordon, "devices are cordoned", "these devices are not published until they are uncordoned"),
+        ):
+            if self._keeps_taints is False and concerns:
+                self._tell(f"{what}, and the API server does not keep device taints: {until}")
         keeps = bool(self._keeps_taints)
         snapshot = self._monitor.snapshot
         if self._withholds(state.facts):
@@ -303,9 +289,7 @@ class Publisher:
         desired = desired_slices(facts, found, driver_version(), features, self._note.text)
         writes = plan_writes(facts, desired, {n: self._as_sent(b) for n, b in self._known.items()}, self._generation)
         for name in writes.delete:
-            self._known.pop(name, None)
-            await self._store.delete(name)
-            self._metrics.slice_writes.labels("delete").inc()
+            await self._delete(name)
         for operation, call, bodies in (
             ("update", self._store.update, writes.update),
             ("create", self._store.create, writes.create),
@@ -363,18 +347,6 @@ class Publisher:
             return body
         return body | {"spec": kept.sent | {"pool": body["spec"]["pool"]}}
 
-    def _report(self, snapshot: HealthSnapshot) -> None:
-        for status in HealthStatus:
-            count = sum(device.status is status for device in snapshot.health)
-            self._metrics.devices.labels(status.name.lower()).set(count)
-        if not snapshot.hardware.devices:
-            self._tell("the node shows no Neuron device: check that the Neuron kernel driver is loaded")
-        elif snapshot.instance is None:
-            self._tell(
-                "the instance type is not known, so nothing is published: DMI names none, and the node has no label "
-                "node.kubernetes.io/instance-type"
-            )
-
     def _withholds(self, facts: NodeFacts) -> bool:
         """Whether the kubelet has a known fault because of which no device is published."""
         faults = of(Component.KUBELET, facts.kubelet)
@@ -390,12 +362,10 @@ class Publisher:
         return withheld
 
     def _tell(self, message: str) -> None:
-        """Log a lasting limitation once."""
         if self._told.first(message):
             self._metrics.background_errors.labels("publish").inc()
             _log.warning("publishing is limited", extra={"reason": message})
 
 
 def _content(body: JsonObject) -> JsonObject:
-    content = {key: value for key, value in body["spec"].items() if key != "pool"}
-    return without_times(content)
+    return without_times({key: value for key, value in body["spec"].items() if key != "pool"})

@@ -199,15 +199,10 @@ def config_entries(configs: Iterable[AllocatedConfig], driver: str) -> tuple[tup
             continue
         decoded = decode_object(config.opaque.parameters)
         prefix = f"status.allocation.devices.config[{index}].opaque.parameters"
-        findings += [_under(prefix, finding) for finding in decoded.findings]
+        findings += [finding.below(prefix) for finding in decoded.findings]
         if decoded.config is not None:
             entries.append(ConfigEntry(config.source, tuple(config.requests or ()), decoded.config))
     return tuple(entries), findings
-
-
-def _under(prefix: str, finding: Finding) -> Finding:
-    path = f"{prefix}.{finding.path}" if finding.path else prefix
-    return dataclasses.replace(finding, path=path)
 
 
 def check_hardware(in_force: ConfigsInForce, instance: InstanceType, resource_type: str) -> tuple[Finding, ...]:

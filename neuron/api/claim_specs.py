@@ -3,10 +3,13 @@
 `neuron.api.claim_reader` reads them from any API version; `neuron.api.resource_versions` converts objects.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
+from neuron import names
+from neuron.api import configs
 from neuron.api.taints import TolerationSpec
 
 GROUP: Final = "resource.k8s.io"
@@ -106,6 +109,17 @@ class Config(Struct, frozen=True, gc=False):
     driver: str
     parameters: object
 
+    @property
+    def setting(self) -> configs.OpaqueConfig | None:
+        """What it sets for our driver; None if it is for another one, or cannot be read."""
+        return configs.decode(self.parameters).config if self.driver == names.DRIVER else None
+
+
+def entries_of(listed: Iterable[Config], source: configs.ConfigSource) -> list[configs.ConfigEntry]:
+    """The readable ones for our driver."""
+    settings = [(each.requests, each.setting) for each in listed]
+    return [configs.ConfigEntry(source, requests, found) for requests, found in settings if found is not None]
+
 
 class ClaimSpec(Struct, frozen=True, gc=False):
     """The spec of a claim, or of the claims that a template makes.
@@ -121,6 +135,18 @@ class ClaimSpec(Struct, frozen=True, gc=False):
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     configs: tuple[Config, ...] = ()
+
+    @property
+    def device_classes(self) -> frozenset[str]:
+        """DeviceClasses that it requests, including alternatives."""
+        parts = (part for request in self.requests for part in request.alternatives)
+        return frozenset([part.device_class for part in parts if part.device_class])
+
+    @property
+    def ultraserver_modes(self) -> tuple[int, ...]:
+        """The modes of its UltraServerConfigs, in order."""
+        settings = [each.setting for each in self.configs]
+        return tuple([each.ultraserver_mode for each in settings if isinstance(each, configs.UltraServerConfig)])
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -126,6 +126,11 @@ def _decode_text(raw: bytes) -> Decoded:
 _known_text = functools.lru_cache(maxsize=64)(_decode_text)
 
 
+def decode(parameters: object) -> Decoded:
+    """Decode `opaque.parameters`, raw JSON as bytes or parsed."""
+    return decode_text(parameters) if isinstance(parameters, bytes) else decode_object(parameters)
+
+
 def decode_object(value: object) -> Decoded:
     """Decode parameters that were parsed already, such as YAML.
 

@@ -182,7 +182,10 @@ def read_pool(kind: str, item: object) -> Pool | None:
     return Pool(
         kind,
         found.metadata.name,
-        (*_of_labels({**labels, **own}), *_rules(described)),
+        (
+            *_of_labels({**labels, **own}),
+            *(LabelRule(each.key, each.operator, tuple(each.values or ())) for each in described.requirements or ()),
+        ),
         _taints(described.taints or ()),
         tuple(_counts(limits)),
         spec.weight or 0,
@@ -228,10 +231,6 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 def _of_labels(labels: Mapping[str, str]) -> Iterator[LabelRule]:
     return (LabelRule(key, "In", (value,)) for key, value in sorted(labels.items()))
-
-
-def _rules(spec: _NodesOfPool) -> Iterator[LabelRule]:
-    return (LabelRule(each.key, each.operator, tuple(each.values or ())) for each in spec.requirements or ())
 
 
 def _taints(entries: "list[dict[str, object]] | tuple[()]") -> tuple[Taint, ...]:

@@ -26,7 +26,8 @@ WORKLOAD: Final = "Workload"
 MOST_CLAIMS: Final = 4
 """Claims of one PodGroup (MaxPodGroupResourceClaims of scheduling.k8s.io)."""
 
-_OBJECTS: Final = (("resourceClaimTemplateName", "ResourceClaimTemplate"), ("resourceClaimName", "ResourceClaim"))
+OBJECTS: Final = {"resourceClaimTemplateName": "ResourceClaimTemplate", "resourceClaimName": "ResourceClaim"}
+"""Fields of an entry of `resourceClaims`, one of which is set, and the kind that each names."""
 
 
 class GroupClaim(Struct, frozen=True):
@@ -44,7 +45,7 @@ class GroupClaim(Struct, frozen=True):
     @classmethod
     def read(cls, entry: Mapping[str, object], path: str) -> "GroupClaim":
         """Values of another type are taken for absent: the API server has the schema."""
-        objects = tuple([(kind, text(entry[field])) for field, kind in _OBJECTS if text(entry.get(field))])
+        objects = tuple([(kind, text(entry[field])) for field, kind in OBJECTS.items() if text(entry.get(field))])
         return cls(path, text(entry.get("name")), objects)
 
 

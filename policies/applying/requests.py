@@ -26,6 +26,7 @@ from kubecel.library.authorization import AccessDecision, Question
 from neuron import names
 from neuron.api.claim_specs import ClaimSpec, Selector
 from neuron.api.fields import mapping, mappings, namespace_named, text
+from neuron.api.workloads import OBJECTS
 from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
 from neuron.hardware.instances import Catalogue
 from policies.judging.knowledge import NOTHING_KNOWN, DeviceKnowledge, WholeNodes
@@ -214,7 +215,7 @@ NOTHING_NAMED: Final = Named()
 
 def named_by(data: object, group: str = "", kind: str = "Pod") -> Named:
     """The templates and claims that the `spec.resourceClaims` of a pod, or of a workload's pods, name. Pure."""
-    found: dict[str, dict[str, None]] = {"resourceClaimTemplateName": {}, "resourceClaimName": {}}
+    found: dict[str, dict[str, None]] = {field: {} for field in OBJECTS}
     room = 256  # the others count as not known
     if (group, kind) == ("", "Pod"):
         made = [mapping(data)]

@@ -61,17 +61,13 @@ def cases_of(rule: AnyRule) -> Sequence[schema.Case | schema.PodCase | PlacedCas
     return rule.tests if isinstance(rule, ValidatingRule | MutatingRule) else rule.spec.tests
 
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 def run_cases(
     rule: AnyRule,
     clock: Clock,
     left: Callable[[], float] = lambda: REVIEW_LIMIT.seconds,
     *,
     lapses: bool = False,
-    now: Callable[[], dt.datetime] = _now,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Iterator[CaseResult]:
     """Run every case of one policy. A case without `at` is a request of now.
 

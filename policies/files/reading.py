@@ -285,7 +285,9 @@ def instance_type(entry: CatalogueEntry, known: InstanceType | None) -> Instance
     figures = tuple(_stated(entry))
     stands = known is None or not {"name", "memory"}.issuperset(figures)
     lncs = entry.logical_neuron_cores or (known.logical_neuron_cores if known else (1,))
-    topology = entry.topology or (known.topology if known else _guess_topology(entry.devices))
+    # Of the two topologies that need no figure of their own, the one that its number of devices allows.
+    guessed = Topology.SINGLE if entry.devices == 1 else Topology.SWITCH
+    topology = entry.topology or (known.topology if known else guessed)
     groups = entry.device_groups
     default: int | None = entry.default_logical_neuron_core
     if default is None:
@@ -324,10 +326,6 @@ def _stated(entry: CatalogueEntry) -> Iterator[str]:
         "ultraserver": entry.ultraserver_nodes,
     }
     yield from (figure for figure, value in fields.items() if value is not None)
-
-
-def _guess_topology(devices: int | None) -> Topology:
-    return Topology.SINGLE if devices == 1 else Topology.SWITCH
 
 
 def _fault(made: InstanceType) -> str:

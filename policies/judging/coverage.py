@@ -110,7 +110,7 @@ def notes(rules: Iterable[ValidatingRule]) -> Iterator[str]:
     if missing:
         names = list(dict.fromkeys(f"'{name}'" for found in missing.values() for name in found))
         yield (
-            f"{policies_that(names, 'matches')} {listed(list(missing))}, which the shipped"
+            f"{policies_match(names)} {listed(list(missing))}, which the shipped"
             " ValidatingWebhookConfiguration does not send: `neuron-dra policy rules` prints the rules to add."
         )
     yield from _of_conditions(needs.values())
@@ -165,7 +165,7 @@ def _of_conditions(needs: Iterable[PodCondition]) -> Iterator[str]:
         names = [f"'{each.policy}'" for each in needs if each.denies is denied]
         if names:
             yield (
-                f"{policies_that(names, 'matches')} pods without claims, which the shipped"
+                f"{policies_match(names)} pods without claims, which the shipped"
                 " ValidatingWebhookConfiguration does not send"
                 + (": such pods are not denied. " if denied else ". ")
                 + "`neuron-dra policy rules -o values` prints the validation.podConditions to set."
@@ -220,10 +220,9 @@ def rules_of(requests: Mapping[RequestKey, Set[str]]) -> list[dict[str, object]]
     ]
 
 
-def policies_that(names: Sequence[str], verb: str) -> str:
-    """Policies with what they do, such as `policies 'a', 'b' match`; the verb is given for one."""
-    many = len(names) > 1
-    return f"{'policies' if many else 'policy'} {listed(names)} {verb.removesuffix('es') if many else verb}"
+def policies_match(names: Sequence[str]) -> str:
+    """Such as `policies 'a', 'b' match`."""
+    return f"policies {listed(names)} match" if len(names) > 1 else f"policy {listed(names)} matches"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ so another order or grouping is no difference.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from policies.judging.coverage import OPERATIONS, RequestKey, listed, needed_requests, policies_that, rules_of
+from policies.judging.coverage import OPERATIONS, RequestKey, listed, needed_requests, policies_match, rules_of
 from policies.judging.matching import ANY
 from policies.judging.rules import ValidatingRule
 from policies.schema.followable import FOLLOWED, GROUPS, SUBRESOURCES, is_of_kubernetes
@@ -58,7 +58,7 @@ def _problem(left_out: Mapping[str, Iterable[str]]) -> str:
         return ""
     names = list(dict.fromkeys(name for policies in left_out.values() for name in policies))
     return (
-        f"{policies_that(names, 'matches')} {listed(list(left_out))}: no rule is made for that, because the"
+        f"{policies_match(names)} {listed(list(left_out))}: no rule is made for that, because the"
         " cluster's own components may depend on it, or the objects hold secrets. List resources of users in the"
         " policy; or, if the webhook must see these requests, add a rule to the chart's validation.extraRules, or a"
         " group to validation.followGroups"

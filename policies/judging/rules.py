@@ -8,6 +8,7 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 from conversion.claims.mapped_templates import MappedTemplate
 from conversion.claims.scheduling import SchedulingHints
 from conversion.claims.templates import Template
+from conversion.findings.verification import Sources
 from kubecel.compile import Program
 from neuron import names
 from neuron.hardware.instances import Catalogue
@@ -346,16 +347,12 @@ class PolicySet:
         return self.efa_classes | {names.EFA_DEVICE_CLASS}
 
     @property
-    def conversion_classes(self) -> frozenset[str]:
-        """DeviceClasses of Neuron devices that ConversionPolicies name."""
-        return frozenset(rule.spec.device_class for rule in self.conversions if rule.spec.device_class)
-
-    @property
     def efa_classes(self) -> frozenset[str]:
         """DeviceClasses from which ConversionPolicies request EFA interfaces."""
         return frozenset(rule.spec.efa.device_class for rule in self.conversions if rule.spec.efa is not None)
 
-    @property
-    def mapped_templates(self) -> frozenset[str]:
-        """Names of the ResourceClaimTemplates that ConversionPolicies name."""
-        return frozenset(template.name for rule in self.conversions for template in rule.templates)
+    def sources(self, device_class: str) -> Sources:
+        """From what conversion requests devices. `device_class`: the server's."""
+        classes = {rule.spec.device_class for rule in self.conversions if rule.spec.device_class}
+        templates = frozenset(template.name for rule in self.conversions for template in rule.templates)
+        return Sources(frozenset(classes | {device_class}), self.efa_classes, templates)

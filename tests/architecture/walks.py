@@ -23,9 +23,8 @@ from tests.support.clusters import trainium
 from tests.support.invoking import invoke_offline
 from tests.support.packages import PACKAGES
 from webhook.edge import logs
-from webhook.edge.application import build
 from webhook.edge.bodies import BodyReader
-from webhook.edge.endpoints import RequestLimits, Telemetry
+from webhook.edge.endpoints import RequestLimits, Telemetry, build
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import Lifecycle
 from webhook.reviews import chain

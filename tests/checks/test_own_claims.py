@@ -10,12 +10,12 @@ from msgspec import structs
 from checks.claims.counts import check_together
 from checks.claims.device_index import DeviceIndex
 from checks.claims.judging import ClaimContext, judge_claim
+from conversion.asks.pod_demand import KnownClaim
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig
 from conversion.claims.making import Claim, make_claim
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.findings.check_pods import check_pod
-from conversion.findings.pod_claims import KnownClaim
 from conversion.objects import pods
 from neuron import names
 from neuron.api.claim_reader import read_claim

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices.allocator_inputs import PodClaim, Selects, read_demand, result_of
 from commands.devices.node_devices import ClusterDevices
-from commands.devices.snapshot import ClusterSnapshot
 from commands.explain.explanation import Block, NodeVerdict
 from commands.explain.placement import place
 from neuron.allocator.search import AllocatorResult

@@ -28,7 +28,7 @@ from tests.cluster.nodes import DRIVER, INSTANCE_TYPE, resource_slice
 from tests.cluster.processes import Process, eventually, free_ports
 from tests.deploy.charts import EVERYTHING, find, render
 from webhook.cluster.policy_entry import ENTRY
-from webhook.serving_certificate.secrets import ManagedSecret
+from webhook.serving_certificate.keeper import ManagedSecret
 
 NAMESPACE = "neuron-system"
 PLUGIN = "neuron-dra-kubelet-plugin"

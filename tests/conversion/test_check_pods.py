@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from checks.claims.judging import judge_claim
+from conversion.asks.pod_demand import KnownClaim
 from conversion.findings.check_pods import check_pod
-from conversion.findings.pod_claims import KnownClaim
 from conversion.objects import pods
 from neuron.api.claim_reader import read_claim
 from tests.support.manifests import container, pod

@@ -1,7 +1,7 @@
 import time
 from typing import Any
 
-from conversion.findings.check_resources import misspelt_resources
+from conversion.findings.check_pods import misspelt_resources
 from conversion.objects import pods
 from neuron.findings import Severity
 from tests.support.manifests import pod

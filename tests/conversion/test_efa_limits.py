@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversion.asks.claimed import claimed, restated
-from conversion.findings.verification import Sources, verify
+from conversion.findings.verification import verify
 from conversion.objects import pods
 from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
@@ -231,7 +231,7 @@ def test_interfaces_do_not_count_as_devices_and_neuron_devices_do() -> None:
 
     def verified(rules: Any = ON) -> bool:
         claim = read_claim("ResourceClaimTemplate", "resource.k8s.io/v1", spec)[0]
-        return verify(stored, lambda _: claim, Sources.of("neuron.aws.com", rules)) is not None
+        return verify(stored, lambda _: claim, rules.sources("neuron.aws.com")) is not None
 
     assert verified()
     assert not verified(OFF)  # no policy requests from this DeviceClass

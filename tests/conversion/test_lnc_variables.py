@@ -270,7 +270,7 @@ def test_a_container_that_needs_a_setting_beside_a_variable_is_denied() -> None:
 
 
 def test_a_type_without_a_choice_serves_no_container_of_another_one() -> None:
-    pod = typed_pod(cores_container("a", 2, 1), cores_container("b", 2, 2), kind="trn1.32xlarge")
+    pod = typed_pod(*[cores_container(*each) for each in (("a", 2, 1), ("b", 2, 2), ("c", 2, 2))], kind="trn1.32xlarge")
     (error,) = convert(pod).errors
     assert (error.code, error.path, error.value) == ("NEU111", "spec.containers[1].env", "2")
 
@@ -294,16 +294,45 @@ def test_a_node_default_is_for_containers_without_a_variable() -> None:
     assert by_container(convert(pod, cluster), pod)["c"] == (1, {1})
 
 
-def test_a_value_that_is_not_known_beside_different_ones_is_reported() -> None:
-    decision = convert(
-        typed_pod(
-            *[
-                devices_container(*each)
-                for each in (("a", 1, 1), ("b", 1, 2), ("c", 1, {"name": LNC, "valueFrom": TAKEN}))
-            ]
-        )
-    )
+BESIDE = (devices_container("a", 1, 1), devices_container("b", 1), devices_container("none", 0), {"name": "app"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "said"),
+    [
+        (typed_pod(*BESIDE), None, True),
+        (with_init(typed_pod(BESIDE[0]), BESIDE[1]), None, True),
+        # The annotation says it of all containers.
+        (typed_pod(*BESIDE, annotation="1"), None, False),
+        (typed_pod(*BESIDE), 1, False),
+        (typed_pod(devices_container("a", 1, 2), BESIDE[1]), None, False),
+        (typed_pod(*BESIDE, kind="trn1.32xlarge"), None, False),
+        (typed_pod(BESIDE[0], BESIDE[1] | {"env": [{"name": LNC, "valueFrom": TAKEN}]}), None, False),
+        (typed_pod(BESIDE[0], BESIDE[1] | {"envFrom": [ALL]}), None, False),
+        (typed_pod(BESIDE[0], devices_container("b", 1, "x")), None, False),
+    ],
+    ids=["beside", "init", "annotation", "node", "default", "no choice", "elsewhere", "envFrom", "no such value"],
+)
+def test_a_container_without_a_variable_gets_that_of_the_others_and_is_told(
+    pod: dict[str, Any], node: int | None, said: bool
+) -> None:
+    seen = {"trn2.48xlarge": Observation(devices=16, default_lnc=node), "trn1.32xlarge": Observation(devices=16)}
+    decision = convert(pod, FakeCluster(seen=seen))
+    found = [each for each in decision.warnings if each.code == "NEU226"]
+    assert [str(each) for each in found] == said * [
+        "NEU226: container b sets no logical NeuronCore and gets 1, as container a sets it; the device plugin gave it"
+        " 2, the default of trn2.48xlarge. Set NEURON_LOGICAL_NC_CONFIG in container b to the one for which its model"
+        " is compiled."
+    ]
+
+
+@pytest.mark.parametrize("node", [None, 1], ids=["type", "node"])
+def test_a_value_that_is_not_known_beside_different_ones_is_reported(node: int | None) -> None:
+    unknown = {"name": LNC, "valueFrom": TAKEN}
+    pod = typed_pod(*[devices_container(*each) for each in (("a", 1, 1), ("b", 1, 2), ("c", 1, unknown))])
+    decision = convert(pod, FakeCluster(seen={"trn2.48xlarge": Observation(devices=16, default_lnc=node)}))
     assert codes(decision.warnings) == ["NEU225"]
+    assert by_container(decision, pod)["c"] == (1, {None})
 
 
 @pytest.mark.parametrize(("of_init", "mapped"), [(2, True), (1, False)], ids=["equal", "different"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversion.findings.check_resources import misplaced_around, misplaced_resources
+from conversion.findings.check_pods import misplaced_around, misplaced_resources
 
 NEURON = "aws.amazon.com/neuron"
 ASKS = {NEURON: "4"}

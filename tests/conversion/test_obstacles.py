@@ -11,7 +11,7 @@ from conversion.asks.steering import Mode, Steering
 from conversion.claims.pools import NO_SUPPLY, StaticNode, Supply
 from conversion.decide import decide_pod
 from conversion.facts import NO_FACTS, NamespaceFacts
-from conversion.findings.obstacles import unread
+from conversion.findings.pod_findings import unread
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
 from neuron.api.node_pools import LabelRule, Pool, read_pool

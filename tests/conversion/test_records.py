@@ -2,8 +2,7 @@
 
 import copy
 import json
-from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jsonpatch
 import pytest
@@ -12,7 +11,7 @@ from msgspec import structs
 from conversion.asks import claimed, records
 from conversion.claims import selectors
 from conversion.claims.templates import Template
-from conversion.findings.verification import ConversionSources, Sources, Verified, verify
+from conversion.findings.verification import Sources, Verified, verify
 from conversion.objects import pods
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
@@ -52,7 +51,7 @@ def claimed_of(manifest: Any) -> claimed.Claimed | None:
 
 
 def verified(manifest: Any, template: Any, computed: str | None = None) -> Verified | None:
-    return verify(manifest, template, Sources.of("neuron.aws.com"), lambda: {computed} - {None})
+    return verify(manifest, template, Sources(frozenset({"neuron.aws.com"})), lambda: {computed} - {None})
 
 
 ONE = {"containers": {"main": {NEURON: "1"}}}
@@ -315,10 +314,7 @@ def test_devices_of_containers_that_run_together_add_up() -> None:
 def test_a_template_that_is_not_generated_must_be_one_that_a_policy_names(mapped: set[str], believed: bool) -> None:
     claims = [{"name": "neuron", "resourceClaimTemplateName": "of-ours"}]
     manifest = forged(ONE | {"template": "of-ours"}, using(), claims=claims)
-    policies = SimpleNamespace(
-        conversion_classes=frozenset(), efa_classes=frozenset(), mapped_templates=frozenset(mapped)
-    )
-    sources = Sources.of("neuron.aws.com", cast("ConversionSources", policies))
+    sources = Sources(frozenset({"neuron.aws.com"}), mapped_templates=frozenset(mapped))
     spec = asks_for(Template("x", requests(1), ""))
     assert (verify(manifest, lambda _: spec, sources) is not None) is believed
 

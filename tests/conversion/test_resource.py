@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from conversion.asks.pod_demand import SEVERAL
-from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from tests.support.clusters import FakeTemplates, mutator, request
 from tests.support.manifests import CORE, NEURON, container, pod
+from webhook.reviews.reviewer import TemplateUnavailableError
 
 SHADOW = {"neuron.aws.com/convert": "shadow"}
 OFF = {"neuron.aws.com/convert": "off"}

@@ -21,8 +21,8 @@ from kubeletplugin.discover.sysfs import NodeHardware, UltraServer, discover, re
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject
 from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.cdi import MetadataFiles
 from kubeletplugin.prepare.checkpoint import FILE_NAME, Checkpoint, PreparedClaim, PreparedDevice, encode
-from kubeletplugin.prepare.containers import MetadataFiles
 from kubeletplugin.prepare.decide import NodeView, undecided
 from kubeletplugin.prepare.preparer import Preparer
 from kubeletplugin.prepare.usage import UsedDevice

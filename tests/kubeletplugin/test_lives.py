@@ -17,9 +17,8 @@ import pytest
 from kubeletplugin.discover.processes import ClaimFile, ProcessUse, read_name
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.ports import JsonObject, UsageUnknownError
-from kubeletplugin.prepare.cdi import SpecFiles, parse_id
+from kubeletplugin.prepare.cdi import MetadataFiles, SpecFiles, parse_id, read_visible_cores
 from kubeletplugin.prepare.checkpoint import PreparedDevice, uid_before
-from kubeletplugin.prepare.containers import MetadataFiles, read_visible_cores
 from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from kubeletplugin.prepare.preparer import DeviceAnswer, Preparer

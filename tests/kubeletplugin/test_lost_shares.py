@@ -8,10 +8,9 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.ports import JsonObject
+from kubeletplugin.prepare.cdi import read_visible_cores, visible_cores
 from kubeletplugin.prepare.checkpoint import CheckpointStore, PreparedDevice, uid_before
-from kubeletplugin.prepare.containers import read_visible_cores, visible_cores
-from kubeletplugin.prepare.decide import DeviceHeldError
-from kubeletplugin.prepare.lost_shares import as_told
+from kubeletplugin.prepare.decide import DeviceHeldError, as_told
 from neuron.api.allocation import AllocatedClaim
 from tests.kubeletplugin.fakes import Node, allocated, config, devices, match, share, uid
 

@@ -10,8 +10,7 @@ from kubeletplugin.discover.processes import ClaimFile, ProcessUse
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare.cdi import SpecFiles
 from kubeletplugin.prepare.checkpoint import Checkpoint, CheckpointStore, PreparedClaim, PreparedDevice, uid_before
-from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError
-from kubeletplugin.prepare.lost_shares import Told
+from kubeletplugin.prepare.decide import DeviceHeldError, PrepareError, Told
 from kubeletplugin.prepare.preparer import Recovery
 from tests.kubeletplugin.fakes import Node, allocated, devices, restored, result, spec_name, uid
 

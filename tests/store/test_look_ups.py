@@ -13,9 +13,10 @@ from cluster.look_ups import MOST_LOOKUPS, RESOURCES, LookUps
 from cluster.store import DEVICE_CLASS, RESOURCE_SLICE, Store
 from neuron.api.claim_reader import read_class
 from runtime.api_server import StatusError, UnreachableError
+from tests.support.callers import caller_waits
 from tests.support.timing import assert_below
 from tests.support.validation import TRN1, TRN2, V1, published, shapes_of
-from webhook.reviews.worker_threads import caller_waits, seconds_left
+from webhook.reviews.worker_threads import seconds_left
 
 
 class Server:

@@ -14,8 +14,7 @@ from cluster.kinds.resource_slices import project_slice
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from cluster.store import AUTOSCALER, KINDS, NODE, RESOURCE_SLICE, Store
 from commands.cluster.reader import ClusterReader
-from commands.cluster.store import read_store
-from commands.devices.snapshot import read_snapshot, stored
+from commands.cluster.snapshot import read_snapshot, read_store, stored
 from commands.explain.admission_preview import store_of
 from commands.explain.reads import Reads
 from neuron.api.nodes import read_node

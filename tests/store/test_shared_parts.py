@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.bounded_objects import KEPT, Bounds, Holdings
+from cluster.bounded_objects import KEPT, Holdings
 from cluster.kinds import claim_templates
 from cluster.kinds.claim_templates import SharedParts
 from conversion.claims.templates import Template
@@ -71,7 +71,7 @@ def decoded_template(number: int) -> Any:
 
 
 def test_a_cached_template_takes_little_memory() -> None:
-    kept = Holdings(Bounds(1 << 30, 1 << 30, claim_templates._template_weight, claim_templates._shortened))
+    kept = Holdings(dataclasses.replace(claim_templates.BOUNDS, total=1 << 30, of_one=1 << 30))
     several = 2000
     items = [json.dumps(decoded_template(number)) for number in range(2 * several)]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import re
 import time
@@ -14,7 +15,9 @@ from kubernetes.aio.client.configuration import Configuration
 
 from cluster.bounded_objects import KEPT, Bounds, Holdings
 from cluster.collections import Watches
+from cluster.kinds import namespaces
 from cluster.kinds.claim_templates import UNREADABLE_TEMPLATE, TemplateFacts, footprint
+from cluster.kinds.namespaces import project_namespace_record
 from cluster.reflector import Reflector
 from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES
 from neuron import names
@@ -251,6 +254,13 @@ def test_the_kept_annotations_and_labels_of_a_namespace_are_bounded() -> None:
     assert len(known.store.namespace_labels("tenant") or ()) == 1024
 
 
+def test_a_namespace_that_does_not_fit_is_kept_without_what_only_policies_read() -> None:
+    record = project_namespace_record({"metadata": {"name": "tenant", "labels": {"team": "a" * 60}}})
+    assert record.whole is not None
+    kept = Holdings(dataclasses.replace(namespaces.BOUNDS, total=600, of_one=600))
+    assert kept.put(("", "tenant"), record) == dataclasses.replace(record, whole=None)
+
+
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +307,7 @@ async def test_splitting_a_deeply_nested_page_does_not_block_the_event_loop(api:
 
 
 def test_an_unreadable_template_is_not_a_generated_template() -> None:
-    assert TemplateFacts("", False, frozenset(), None, None) == UNREADABLE_TEMPLATE
+    assert TemplateFacts("", False, None) == UNREADABLE_TEMPLATE
     assert not re.fullmatch("[0-9a-f]+", UNREADABLE_TEMPLATE.digest)
 
 

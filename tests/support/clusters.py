@@ -14,7 +14,6 @@ from conversion.claims.templates import Template
 from conversion.facts import NO_FACTS, NamespaceFacts
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
 from conversion.patches.decision import Decision
-from conversion.ports import FoundTemplate, TemplateUnavailableError
 from neuron.api.claim_specs import ClaimSpec, ClassSpec
 from neuron.api.fields import namespace_named
 from neuron.hardware.device_shapes import DeviceShape
@@ -24,8 +23,8 @@ from policies.judging.rules import PolicySet
 from tests.support.trainium import trainium
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
-from webhook.reviews.reviewer import FirstSteps
-from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.reviewer import FirstSteps, FoundTemplate, TemplateUnavailableError
+from webhook.reviews.steered import TemplateChecks
 from webhook.reviews.worker_threads import Lane
 
 first_step: Final = FirstSteps()
@@ -144,7 +143,7 @@ def mutator(
     # No time passes: with a real clock, a busy machine would need the lane, which only the server has.
     steer = PolicySteer(policies, cluster, clock=lambda: 0.0)
     store = templates or FakeTemplates()
-    checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane)
+    checks = TemplateChecks(trainium(**options), policies.catalogue, cluster, store, lane).find
     return Mutator(
         trainium(**options), policies.catalogue, cluster, store, steer, lane=lane, checks=checks, named=finder(policies)
     )

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.devices.node_fit import NodeLoads
-from commands.devices.snapshot import ClusterSnapshot
+from commands.cluster.snapshot import ClusterSnapshot, NodeLoads
 from kubeletplugin.discover import emulate, sysfs
 from kubeletplugin.discover.devices import NODE_DEVICE, device_name, shares_cores
 from kubeletplugin.discover.health import NodeFacts

@@ -26,21 +26,21 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from certs import files, material
+from certs import material
 from conversion.objects import wire
 from conversion.patches.decision import Decision, unchanged
 from runtime import listening
 from tests.support.forked import Forked
 from webhook.edge import acceptor as accepting
 from webhook.edge import logs, reviews, server
-from webhook.edge.application import Check, build
 from webhook.edge.bodies import BodyReader
 from webhook.edge.bounds import BOUNDS
 from webhook.edge.callers import Callers, ClientAuthority
-from webhook.edge.endpoints import RequestLimits, Telemetry
+from webhook.edge.endpoints import Check, RequestLimits, Telemetry, build
 from webhook.edge.metrics import Metrics
 from webhook.edge.shedding import Lifecycle, LoopLag
 from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.serving_certificate import live as files
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,7 +199,7 @@ class Running:
 
 def make_certificates(directory: Path) -> CertificateFiles:
     files.ensure(directory, material.LOCAL_HOSTS, now=dt.datetime.now(dt.UTC))
-    names = (files.CERTIFICATE_FILE, files.KEY_FILE, files.CA_FILE)
+    names = (material.CERTIFICATE, material.KEY, material.CA)
     return CertificateFiles(*(directory / name for name in names))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from cluster.kinds.replicas import micro_time
 from cluster.look_ups import Tokens
@@ -196,9 +196,16 @@ class EventRecorder:
         count = series.count
         try:
             if series.name:
-                await self._patch(refusal, series, count)
+                path = EVENTS.path(refusal.namespace, series.name)
+                body: dict[str, object] = {"series": _series_body(count, series.last)}
+                await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
+                self.counters.patched += 1
             else:
-                await self._create(refusal, series, count)
+                name, path = f"neuron-dra.{self._token()}", EVENTS.path(refusal.namespace)
+                body = event_body(refusal, name, self._instance, series.last, count)
+                await self._server.request("POST", path, timeout=REQUEST_TIMEOUT, body=body)
+                series.name = name
+                self.counters.created += 1
         except ApiServerError as error:
             if isinstance(error, StatusError) and error.code == NOT_FOUND and series.name:
                 # The API server deletes Events after an hour; the next write creates a new one.
@@ -211,19 +218,6 @@ class EventRecorder:
             self._fail(error, series, count)
         else:
             series.written, series.attempts = count, 0
-
-    async def _create(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
-        name = f"neuron-dra.{self._token()}"
-        body = event_body(refusal, name, self._instance, series.last, count)
-        await self._server.request("POST", EVENTS.path(refusal.namespace), timeout=REQUEST_TIMEOUT, body=body)
-        series.name = name
-        self.counters.created += 1
-
-    async def _patch(self, refusal: RefusalSeries, series: _Series, count: int) -> None:
-        path = EVENTS.path(refusal.namespace, series.name)
-        body = {"series": _series_body(count, series.last)}
-        await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
-        self.counters.patched += 1
 
     def _fail(self, error: Exception, series: _Series, count: int) -> None:
         """Keep the Event for a retry if the error is retryable; else drop it, and log once per kind of error."""
@@ -244,7 +238,10 @@ class EventRecorder:
 
 def describe(request: AdmissionRequest, decision: Decision) -> RefusalSeries:
     """The refusal of a request. Does not raise: an object that cannot be read has no controller."""
-    metadata = _metadata(request.object)
+    try:
+        metadata = _decode(request.object).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        metadata = _EventMetadata()
     owner = next((each for each in metadata.ownerReferences or () if each.controller), None)
     note = "; ".join(map(str, decision.errors))
     regarding = (owner.kind, owner.name, owner.apiVersion, owner.uid) if owner else ("", "", "", "")
@@ -279,13 +276,6 @@ def event_body(refusal: RefusalSeries, name: str, instance: str, moment: dt.date
 
 def _series_body(count: int, moment: dt.datetime) -> dict[str, object]:
     return {"count": count, "lastObservedTime": micro_time(moment)}
-
-
-def _metadata(raw: Raw) -> _EventMetadata:
-    try:
-        return _decode(raw).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _EventMetadata()
 
 
 def _note(text: str) -> str:

@@ -91,16 +91,15 @@ class AccessReviews:
     async def look(self, *, needed: bool) -> None:
         """Set `problem`; it stays as it is while the API server does not answer."""
         try:
-            found = "" if not needed or await self._may_ask() else f"a policy reads authorizer, and {_FIX}"
+            found = ""
+            if needed:
+                body = await self._server.request("POST", SELF_ACCESS_REVIEWS.path(), timeout=_TIMEOUT, body=_OWN)
+                found = "" if decoded(_decode, body).status.allowed else f"a policy reads authorizer, and {_FIX}"
         except ApiServerError:
             return
         if found and not self.problem:
             log.warning("policies cannot be evaluated", extra={"problem": found})
         self.problem = found
-
-    async def _may_ask(self) -> bool:
-        body = await self._server.request("POST", SELF_ACCESS_REVIEWS.path(), timeout=_TIMEOUT, body=_OWN)
-        return decoded(_decode, body).status.allowed
 
     async def ask(self, user: Mapping[str, Any], question: Question) -> AccessDecision | str:
         """A `policies.applying.requests.ReviewAccess`."""
@@ -207,11 +206,9 @@ class ConfigMapKeeper:
     async def _get(self) -> dict[str, object]:
         try:
             return loaded_object(await self._server.request("GET", self._path, timeout=REQUEST_TIMEOUT))
-        except StatusError as error:
-            if error.code == NOT_FOUND:
-                raise KeepError(f"{self._name} does not exist; apply it as shipped") from error
-            raise KeepError(f"{self._name} cannot be read: {error}") from error
         except ApiServerError as error:
+            if isinstance(error, StatusError) and error.code == NOT_FOUND:
+                raise KeepError(f"{self._name} does not exist; apply it as shipped") from error
             raise KeepError(f"{self._name} cannot be read: {error}") from error
 
 

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from cluster.collections import Watches
 from cluster.reflector import Reflector
 from cluster.store import Store
-from conversion.ports import TemplateStore
 from neuron.known_faults import oldest
 from runtime.api_server import ApiServer, ApiServerError, ClusterUnavailableError, kubernetes_version
 from runtime.api_transport import Connection, load_configuration
@@ -23,6 +22,7 @@ from runtime.retries import REQUEST_TIMEOUT
 from runtime.watching import Counters, Timing
 from webhook.cluster.events import EventCounters, EventRecorder
 from webhook.cluster.templates import KubeTemplates, TemplateCounters
+from webhook.reviews.reviewer import TemplateStore
 from webhook.reviews.worker_threads import seconds_left
 
 # No API tells the version of the scheduler. It is never newer than that of an API server, and it can be older for
@@ -116,7 +116,15 @@ async def connect(
         if recorder is not None:
             tasks.append(asyncio.create_task(recorder.run(), name="events"))
         stack.push_async_callback(_cancel, tasks)
-        await _first_sync(cluster.caches, connection.address, sync_timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(sync_timeout):
+                await asyncio.gather(*(cache.settled.wait() for cache in cluster.caches))
+        # A long list that makes progress delays readiness, but not the start: tenants choose its length.
+        needed = [cache for cache in cluster.caches if cache.needed and not cache.synced.is_set()]
+        if unseen := [cache for cache in needed if cache.problem or not cache.read]:
+            late = f"within {sync_timeout:g} s"
+            reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} {late}" for cache in unseen)
+            raise ClusterUnavailableError(f"the cluster at {connection.address} cannot be used: {'; '.join(reasons)}")
         # If the version is not known, claims are divided, which works with every version.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(version.asked.wait(), REQUEST_TIMEOUT)
@@ -127,19 +135,6 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first_sync(caches: Sequence[Reflector[object]], address: str, wait: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait):
-            await asyncio.gather(*(cache.settled.wait() for cache in caches))
-    # A long list that makes progress delays readiness, but not the start: tenants choose its length.
-    unseen = [
-        cache for cache in caches if cache.needed and not cache.synced.is_set() and (cache.problem or not cache.read)
-    ]
-    if unseen:
-        reasons = dict.fromkeys(cache.problem or f"no list of {cache.resource} within {wait:g} s" for cache in unseen)
-        raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(reasons)}")
 
 
 # --- the version of the control plane ---------------------------------------------------------------------------------
@@ -216,7 +211,7 @@ class ClusterMetrics(Collector):
             "before the first list.",
             lambda cache: cache.age,
         )
-        yield from self._made()
+        yield from self._of_templates_and_events()
 
     def _gauge(self, name: str, documentation: str, read: Callable[[Reflector[object]], float]) -> Metric:
         family = GaugeMetricFamily(f"neuron_dra_cache_{name}", documentation, labels=("resource",))
@@ -226,7 +221,7 @@ class ClusterMetrics(Collector):
                 family.add_metric((str(cache.resource),), value)
         return family
 
-    def _made(self) -> Iterator[Metric]:
+    def _of_templates_and_events(self) -> Iterator[Metric]:
         counters = self._templates
         templates = CounterMetricFamily(
             "neuron_dra_templates",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.kinds.replicas import LABELS, RENEW_EVERY, Replica, ReplicaStatus, lease_body, read_lease
+from cluster.kinds.replicas import RENEW_EVERY, SELECTOR, Replica, ReplicaStatus, lease_body, read_lease
 from cluster.reflector import Key, Projection, Reflector
 from cluster.resources import LEASES
 from cluster.store import Store
@@ -21,7 +21,6 @@ from runtime.api_server import (
     explain,
 )
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
-from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
 
@@ -50,31 +49,15 @@ class Leases:
         cache: the Leases; `living` is current while the cache runs.
     """
 
-    def __init__(
-        self,
-        server: TimedApiServer,
-        identity: LeaseIdentity,
-        report: Callable[[], ReplicaStatus],
-        *,
-        every: float = RENEW_EVERY,
-        timing: Timing | None = None,
-    ) -> None:
-        """Prepare; `run` renews the Lease.
-
-        Args:
-            server: the API server; Leases follow its clock.
-            report: returns the present status of this replica.
-            every: seconds between renewals.
-        """
+    def __init__(self, server: TimedApiServer, identity: LeaseIdentity, report: Callable[[], ReplicaStatus]) -> None:
+        """Prepare; `run` renews the Lease, by the clock of the server. `report` returns the status of this replica."""
         self.name = identity.name
-        selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        collection = Collection(LEASES, identity.namespace, parameters={"labelSelector": selector})
-        self.cache = Reflector(server, collection, Projection(read_lease), timing=timing)
+        collection = Collection(LEASES, identity.namespace, parameters={"labelSelector": SELECTOR})
+        self.cache = Reflector(server, collection, Projection(read_lease))
         self._server = server
         self._identity = identity
         self._report = report
         self._problem = RetryProblem(log)
-        self._every = every
         self._wake = asyncio.Event()
 
     @property
@@ -117,7 +100,7 @@ class Leases:
         """Renew the Lease in time and after `announce`, until it is cancelled."""
         while True:
             self._wake.clear()
-            pause = self._every
+            pause = RENEW_EVERY
             try:
                 await self._renew()
                 self._problem.set("")
@@ -146,14 +129,10 @@ class Leases:
         except StatusError as error:
             if error.code != NOT_FOUND:
                 raise
-            await self._create(body)
-
-    async def _create(self, body: Mapping[str, object]) -> None:
-        try:
-            await self._server.request(
-                "POST", LEASES.path(self._identity.namespace), timeout=REQUEST_TIMEOUT, body=body
-            )
-        except StatusError as error:
-            if error.code != CONFLICT:
-                raise
-            self._wake.set()  # it exists by now: renew it
+            path = LEASES.path(self._identity.namespace)
+            try:
+                await self._server.request("POST", path, timeout=REQUEST_TIMEOUT, body=body)
+            except StatusError as refused:
+                if refused.code != CONFLICT:
+                    raise
+                self._wake.set()  # it exists by now: renew it

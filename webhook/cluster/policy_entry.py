@@ -20,7 +20,6 @@ from policies.schema.followable import GROUPS
 from runtime.api_server import CONFLICT, JSON_PATCH, NOT_FOUND, ApiServer, ApiServerError, StatusError, explain
 from runtime.api_server import Collection as Objects
 from runtime.retries import REQUEST_TIMEOUT, RetryProblem
-from runtime.watching import Timing
 from webhook.cluster.leases import Leases
 
 log = logging.getLogger(__name__)
@@ -74,9 +73,7 @@ class PolicyEntry:
         leases: Leases,
         *,
         groups: Collection[str] = GROUPS,
-        timing: Timing | None = None,
         settle: float = _SETTLE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `run` writes.
 
@@ -85,11 +82,8 @@ class PolicyEntry:
             leases: report the policies of all replicas.
             groups: API groups whose requests are followed.
             settle: seconds for which all replicas must have the same policies before rules are removed.
-            clock: monotonic seconds.
         """
-        self.cache = Reflector(
-            server, Objects(VALIDATING_CONFIGURATIONS, name=name), Projection(project_entry), timing=timing
-        )
+        self.cache = Reflector(server, Objects(VALIDATING_CONFIGURATIONS, name=name), Projection(project_entry))
         self.writes = 0
         self._server = server
         self._name = name
@@ -97,7 +91,6 @@ class PolicyEntry:
         self._leases = leases
         self._groups = groups
         self._settle = settle
-        self._clock = clock
         self._problem = RetryProblem(log)
         self._left_out = RetryProblem(log)
         self._known: PolicySet | None = None
@@ -112,22 +105,19 @@ class PolicyEntry:
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Reconcile until it is cancelled."""
         while True:
-            self._look()
+            current = self._policies.current
+            if current is not self._known:
+                self._known = current
+                self._needed, left_out = followed(current.validating, self._groups)
+                self._left_out.set(left_out)
+                self._agreed_since = None
+                self._leases.announce()
+            if not self._leases.agree(lambda report: report.policies == self._policies.current.digest):
+                self._agreed_since = None
+            elif self._agreed_since is None:
+                self._agreed_since = time.monotonic()
             self._problem.set(await self._step())
             await sleep(_LOOK)
-
-    def _look(self) -> None:
-        current = self._policies.current
-        if current is not self._known:
-            self._known = current
-            self._needed, left_out = followed(current.validating, self._groups)
-            self._left_out.set(left_out)
-            self._agreed_since = None
-            self._leases.announce()
-        if not self._leases.agree(lambda report: report.policies == current.digest):
-            self._agreed_since = None
-        elif self._agreed_since is None:
-            self._agreed_since = self._clock()
 
     async def _step(self) -> str:
         """Write the rules if they are wrong. Returns the problem, or an empty string."""
@@ -141,7 +131,7 @@ class PolicyEntry:
                 " need are not sent: set the chart's validation.followPolicies, or drop --follow-policies"
             )
         since = self._agreed_since
-        removable = since is not None and self._clock() - since >= self._settle
+        removable = since is not None and time.monotonic() - since >= self._settle
         rules = next_rules(entry.rules, self._needed, removable=removable)
         if rules is None:
             return ""

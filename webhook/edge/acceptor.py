@@ -93,10 +93,14 @@ class Acceptor:
                 return
             except OSError as error:
                 log.error("cannot accept connections", extra={"reason": error.strerror})  # noqa: TRY400
-                self._pause(listener)
+                asyncio.get_running_loop().remove_reader(listener)
+                asyncio.get_running_loop().call_later(_PAUSE, self._go_on, listener)
                 return
             if self._full():
-                self._refuse()
+                self.refused += 1
+                if self._line.due():
+                    extra = {"open": self.open, "refused": self.refused}
+                    log.warning("connections refused: there are too many (--max-connections)", extra=extra)
                 connection.close()
                 continue
             self.open += 1
@@ -110,10 +114,6 @@ class Acceptor:
         self._leaving += self._make_room()
         return self.open - self._leaving >= self._most
 
-    def _pause(self, listener: socket.socket) -> None:
-        asyncio.get_running_loop().remove_reader(listener)
-        asyncio.get_running_loop().call_later(_PAUSE, self._go_on, listener)
-
     def _go_on(self, listener: socket.socket) -> None:
         if listener in self._listeners:
             self._resume(listener)
@@ -122,15 +122,11 @@ class Acceptor:
     def _resume(self, listener: socket.socket) -> None:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _refuse(self) -> None:
-        self.refused += 1
-        if self._line.due():
-            extra = {"open": self.open, "refused": self.refused}
-            log.warning("connections refused: there are too many (--max-connections)", extra=extra)
-
     async def _shake_hands(self, connection: socket.socket) -> None:
-        client = _client(connection)
+        client = ""
         try:
+            # Read first: the socket of a handshake that failed does not tell it any more.
+            client = "{}:{}".format(*connection.getpeername())
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,
@@ -143,7 +139,8 @@ class Acceptor:
             self.open -= 1
             self.failed += 1
             connection.close()
-            log.debug("TLS handshake failed", extra={"client": client, "reason": _reason(error)})
+            reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+            log.debug("TLS handshake failed", extra={"client": client, "reason": reason or type(error).__name__})
         except asyncio.CancelledError:
             self.open -= 1
             connection.close()
@@ -158,20 +155,6 @@ def _within_descriptors(most: int) -> int:
     if most > there_are:
         log.warning("fewer connections than --max-connections", extra={"most": there_are, "file_descriptors": soft})
     return min(most, there_are) if most else there_are
-
-
-def _client(connection: socket.socket) -> str:
-    try:
-        host, port = connection.getpeername()[:2]
-    except OSError:
-        return ""
-    return f"{host}:{port}"
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return error.reason or type(error).__name__
-    return error.strerror or type(error).__name__
 
 
 def lingering(loop: asyncio.AbstractEventLoop) -> set["_Lingering"]:
@@ -204,8 +187,6 @@ def _detach(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> No
 
 
 class _Lingering:
-    """A socket whose input is discarded."""
-
     def __init__(self, kept: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = kept
         self._loop = loop

@@ -5,6 +5,7 @@ Exceptions: `BodyError` > `BodyTooLargeError`, `BodyTooManyError`, `BodyTooSlowE
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import time
 from collections import Counter
@@ -35,20 +36,16 @@ class BodyError(Exception):
     start = b""
 
 
+@dataclasses.dataclass(eq=False)
 class BodyTooLargeError(BodyError):
-    """The body is larger than allowed.
+    """The body is larger than `limit` bytes. `unread`: whether more of it is expected."""
 
-    Attributes:
-        limit: allowed bytes.
-        unread: whether more of the body is expected.
-    """
-
-    def __init__(self, limit: int, *, unread: bool) -> None:
-        super().__init__(f"larger than {limit} bytes")
-        self.limit = limit
-        self.unread = unread
+    limit: int
+    _: dataclasses.KW_ONLY
+    unread: bool
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class BodyTooManyError(BodyError):
     """Too many bodies are being read: their memory is used up.
 
@@ -57,22 +54,15 @@ class BodyTooManyError(BodyError):
         given_up: whether the body was discarded to free memory; then its connection should close too.
     """
 
-    def __init__(self, *, unread: bool, given_up: bool = False) -> None:
-        super().__init__("too many large bodies")
-        self.unread = unread
-        self.given_up = given_up
+    unread: bool
+    given_up: bool = False
 
 
+@dataclasses.dataclass(eq=False)
 class BodyTooSlowError(BodyError):
-    """The body was not complete in time.
+    """The body was not complete within `seconds`."""
 
-    Attributes:
-        seconds: the time-out.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"not complete after {seconds:g} s")
-        self.seconds = seconds
+    seconds: float
 
 
 class ClientGoneError(BodyError):
@@ -92,9 +82,8 @@ class TimeOuts:
     is enough, and a short wait costs two dictionary operations instead of a timer.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._clock = clock
         self._since: dict[asyncio.Task[object], float] = {}
         self._exceeded: dict[asyncio.Task[object], BodyError] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +96,7 @@ class TimeOuts:
             BodyError: `interrupt` cancelled `work`.
         """
         task = _current()
-        self._since[task] = self._clock()
+        self._since[task] = time.monotonic()
         if self._timer is None:
             self._arm(self._seconds)
         try:
@@ -126,7 +115,7 @@ class TimeOuts:
 
     def resume(self) -> None:
         """Start the clock of the current task again: it waits for its client."""
-        self._since[_current()] = self._clock()
+        self._since[_current()] = time.monotonic()
         if self._timer is None:
             self._arm(self._seconds)
 
@@ -142,17 +131,13 @@ class TimeOuts:
 
     def _interrupt(self) -> None:
         self._timer = None
-        now = self._clock()
+        now = time.monotonic()
         for task, since in list(self._since.items()):
             left = since + self._seconds - now
             if left > 0:
                 self._arm(left)
                 break
             self.interrupt(task, BodyTooSlowError(self._seconds))
-
-
-def _in_chunks() -> int | None:
-    return None
 
 
 class _Reading:
@@ -215,7 +200,7 @@ class BodyReader:
         return self._incomplete_bytes
 
     async def read(
-        self, receive: Receive, declared: Declared = _in_chunks, memory_timeout: float = 0.0
+        self, receive: Receive, declared: Declared = lambda: None, memory_timeout: float = 0.0
     ) -> bytes | bytearray:
         """Return the whole body; call `release` when it is not needed any more.
 
@@ -280,42 +265,30 @@ class BodyReader:
         return reading.body
 
     async def _allow(self, reading: _Reading, *, more: bool) -> None:
-        """Account for the bytes that a body has now.
-
-        Raises:
-            BodyTooLargeError: the body is, or will be, larger than the limit.
-            BodyTooManyError: no memory is free.
-        """
+        """Account for the bytes that a body has now. Raises BodyTooLargeError, BodyTooManyError."""
         size = len(reading.body)
         if size > self._limit or (size > self.SMALL and (reading.declared() or 0) > self._limit):
             raise BodyTooLargeError(self._limit, unread=more)
         if reading.reserved:
             return
         if size > self.SMALL:
-            await self._reserve(reading, size, more=more)
+            # While this body waits, uvicorn reads up to `SMALL` bytes ahead.
+            self._count(size + self.SMALL)
+            wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
+            reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
+            self._time_outs.pause()
+            try:
+                await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
+            except TimeoutError:
+                raise BodyTooManyError(unread=more) from None
+            reading.reserved = wanted
+            self._time_outs.resume()
+            self._count(0)
         elif more and (size > self.UNCOUNTED or self._incomplete):
             self._count(size if size > self.UNCOUNTED else 0)
 
-    async def _reserve(self, reading: _Reading, size: int, *, more: bool) -> None:
-        # While this body waits, uvicorn reads up to `SMALL` bytes ahead.
-        self._count(size + self.SMALL)
-        wanted = size if not more else max(size, min(reading.declared() or self._limit, self._limit))
-        reading.owner = self._owner_of(bytes(memoryview(reading.body)[:BEGINNING]))
-        self._time_outs.pause()
-        try:
-            await self._memory.reserve(wanted, reading.owner, reading.memory_timeout)
-        except TimeoutError:
-            raise BodyTooManyError(unread=more) from None
-        reading.reserved = wanted
-        self._time_outs.resume()
-        self._count(0)
-
     def _count(self, size: int) -> None:
-        """Set the bytes of the current task's incomplete body.
-
-        Raises:
-            BodyTooManyError: the total is too large, and this body is the oldest.
-        """
+        """Set the bytes of the current task's incomplete body. Raises BodyTooManyError if it is the one to give up."""
         task = _current()
         self._incomplete_bytes += size - self._incomplete.get(task, 0)
         if size:
@@ -331,11 +304,7 @@ class BodyReader:
 
 
 def _take(reading: _Reading, message: Message) -> bool:
-    """Add a message to a body. Returns whether more messages follow.
-
-    Raises:
-        ClientGoneError: the client disconnected.
-    """
+    """Add a message to a body. Returns whether more messages follow. Raises ClientGoneError."""
     if message["type"] != "http.request":
         raise ClientGoneError
     piece: bytes = message.get("body", b"")

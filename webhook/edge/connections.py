@@ -5,6 +5,7 @@ chunk framing and trailers are bounded: uvicorn and httptools keep them in memor
 """
 
 import asyncio
+import dataclasses
 import functools
 import ssl
 import time
@@ -127,20 +128,15 @@ def _head(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return b"".join((STATUS_LINE[HTTPStatus.OK], *lines, b"content-type: application/json\r\ncontent-length: "))
 
 
-def _nothing() -> None:
-    pass
-
-
 _TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerTurns]] = WeakKeyDictionary()
 
 
+@dataclasses.dataclass(eq=False)
 class _RefusedError(Exception):
     """Ends the parsing of a connection."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+    status: HTTPStatus
+    message: str
 
 
 Refused = Callable[[int, str, str], None]
@@ -153,7 +149,6 @@ class ClientConnection(HttpToolsProtocol):
     def __init__(
         self,
         *args: Any,
-        clock: Callable[[], float] = time.monotonic,
         closed: Callable[[], None] = lambda: None,
         refused: Refused = lambda _status, _message, _client: None,
         current: Callable[[ssl.SSLContext], bool] = lambda _: True,
@@ -164,7 +159,6 @@ class ClientConnection(HttpToolsProtocol):
 
         Args:
             args: as in uvicorn.
-            clock: returns seconds.
             closed: called when the connection has ended.
             refused: called for a request that no endpoint sees.
             current: returns whether the client CAs of a context are still in force.
@@ -172,14 +166,14 @@ class ClientConnection(HttpToolsProtocol):
             kwargs: as in uvicorn.
         """
         super().__init__(*args, **kwargs)
-        self._clock = clock
         self._closed = closed
         self._refused = refused
         self._current = current
         self._at_once = at_once
         self._corked: CorkedTransport | None = None
         self._waiting_since: float | None = None
-        self._heard = clock()
+        self._clock: Callable[[], float] = time.monotonic
+        self._heard = self._clock()
         # Since when it has been idle: no input has come since the last answer.
         self._idle_since: float | None = None
         # While headers end: whether uvicorn starts the request. Then the application that it is waiting for.
@@ -334,7 +328,6 @@ class ClientConnection(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _start(self) -> None:
-        """Answer the request that was read, or call the application."""
         app, self._unstarted = self._unstarted, None
         cycle = self.cycle
         if not self._unfinished and cycle.keep_alive and not self.flow.write_paused and not self._ignores_input:
@@ -344,7 +337,7 @@ class ClientConnection(HttpToolsProtocol):
                 # The connection keeps its last cycle: without the body, and without a reference back to the connection,
                 # so that both are freed when it ends.
                 cycle.body = bytearray()
-                cycle.on_response = _nothing
+                cycle.on_response = lambda: None
                 head = _head(tuple(cycle.default_headers))
                 self._corked.write_whole(b"%b%d\r\n\r\n%b" % (head, len(payload), payload))
                 self.on_response_complete()

@@ -1,5 +1,6 @@
-"""The HTTP side of reviews: a valid review gets status 200 with a decision, any other request an HTTP error.
+"""The ASGI application: the HTTP side of reviews, `/livez` and `/readyz`.
 
+A valid review gets status 200 with a decision, any other request an HTTP error.
 The API server treats an HTTP error as a failed call, to which the webhook configuration's `failurePolicy` applies. A
 denial is an answer. So a fault in an object must end as a denial, and a fault of ours as an HTTP error.
 """
@@ -10,11 +11,14 @@ import functools
 import logging
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
 
-from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from conversion.objects import nesting, wire
 from conversion.patches.decision import Decision, denied
@@ -33,7 +37,7 @@ from webhook.edge.bodies import (
 from webhook.edge.callers import Callers
 from webhook.edge.logs import DecisionLog, RefusalLog
 from webhook.edge.metrics import Metrics
-from webhook.edge.shedding import Exempt, Gate, Lifecycle, LoopLag, caller_timeout, never
+from webhook.edge.shedding import Exempt, Gate, Lifecycle, LoopLag, caller_timeout, creates_template, never
 from webhook.reviews.reviewer import FirstSteps, Reviewer
 from webhook.reviews.worker_threads import LaneError, LaneFullError, answer_within, seconds_left, usable
 
@@ -56,14 +60,7 @@ _FRAMES: Final = 20
 Refusal = tuple[wire.AdmissionRequest, Decision]
 
 
-@runtime_checkable
-class AnswersAlways(Protocol):
-    """A reviewer that has reviews to deny if they cannot be decided (a policy that denies and fails closed)."""
-
-    def must_answer(self, request: wire.AdmissionRequest) -> bool:
-        """Whether to deny a review that cannot be decided. Reads the review without its objects."""
-
-
+@dataclasses.dataclass(eq=False)
 class HTTPError(Exception):
     """A request that gets an HTTP error instead of an AdmissionReview.
 
@@ -75,25 +72,14 @@ class HTTPError(Exception):
         pause: seconds until it is sent.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        headers: dict[str, str] | None = None,
-        unread: bool = False,
-        discard: bool = False,
-        instead: Refusal | None = None,
-        pause: float = 0.0,
-    ) -> None:
-        super().__init__(message)
-        self.pause = pause
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.unread = unread
-        self.discard = discard
-        self.instead = instead
+    status: int
+    message: str
+    _: dataclasses.KW_ONLY
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    unread: bool = False
+    discard: bool = False
+    instead: Refusal | None = None
+    pause: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,7 +130,8 @@ class AdmissionEndpoint:
         """Never shed `exempt` reviews; `clock` returns seconds and measures the duration of reviews."""
         self._path = path
         self._reviewer = reviewer
-        self._must_answer = reviewer.must_answer if isinstance(reviewer, AnswersAlways) else never
+        # Whether to deny a review that cannot be decided, by a policy that denies and fails closed: `PolicedValidator`.
+        self._must_answer: Exempt = getattr(reviewer, "must_answer", never)
         self._bodies = limits.bodies
         self._callers = limits.callers
         self._metrics = telemetry.metrics.path(path)
@@ -180,7 +167,12 @@ class AdmissionEndpoint:
             payload = reviews.encode(request, decision)
         except Exception:  # noqa: BLE001 - it happens again in the application, which reports it
             return None
-        self._record_soon(request, decision, started, len(body), scope)
+        # Counted and logged after the answer was sent, together with the others of this iteration. The event loop sends
+        # answers at the end of an iteration, so this waits for the next one.
+        if not self._unrecorded:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._record_all)
+        self._unrecorded.append((request, decision, self._clock() - started, len(body), scope))
         return payload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,7 +215,7 @@ class AdmissionEndpoint:
     ) -> None:
         gate = self._gate
         with tracing.span("decode"):
-            request, decision = _decode(body) if len(body) <= BodyReader.SMALL else await _decode_large(body)
+            request, decision = await _decode(body)
         if traced is not None:
             traced.set_attribute("k8s.admission.uid", request.uid)
         overload = overload or gate.busy()
@@ -242,7 +234,9 @@ class AdmissionEndpoint:
             raise HTTPError(503, gate.shed(why), pause=pause) from error
         except Exception as error:
             # Without the exception's text, which may quote the object.
-            extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": _frames(error)}
+            frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
+            at = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+            extra = {"uid": request.uid, "path": self._path, "error": type(error).__name__, "at": at}
             log.error("review failed", extra=extra)  # noqa: TRY400
             raise HTTPError(500, "The review failed; the webhook's log has the reason under its uid.") from error
         finally:
@@ -256,18 +250,6 @@ class AdmissionEndpoint:
             headers.append(_CLOSE)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
-
-    def _record_soon(
-        self, request: wire.AdmissionRequest, decision: Decision, started: float, size: int, scope: Scope
-    ) -> None:
-        """Count and log a review after its answer was sent, together with the others of this iteration.
-
-        The event loop sends answers at the end of an iteration, so this waits for the next one.
-        """
-        if not self._unrecorded:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._record_all)
-        self._unrecorded.append((request, decision, self._clock() - started, size, scope))
 
     def _record_all(self) -> None:
         answered, self._unrecorded = self._unrecorded, []
@@ -319,7 +301,9 @@ class AdmissionEndpoint:
             raise HTTPError(405, f"Reviews are sent to {self._path} with POST.", headers={"Allow": "POST"})
         # The API server sends exactly this header; only other spellings are parsed.
         if _JSON not in scope["headers"]:
-            _check_content_type(scope)
+            given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
+            if given.partition(";")[0].strip().lower() != "application/json":
+                raise HTTPError(415, f"Reviews are application/json; this request is {given[:100]!r}.")
         if overload:
             raise HTTPError(503, self._gate.shed(overload), discard=True)
         try:
@@ -330,7 +314,6 @@ class AdmissionEndpoint:
             raise self._unread(error) from error
 
     def _unread(self, error: BodyError) -> HTTPError:
-        """The HTTP error for a body that was not read."""
         request = reviews.envelope(error.start)
         # Free the memory: sending the answer may take long.
         error.start = b""
@@ -345,12 +328,14 @@ class AdmissionEndpoint:
         unread = isinstance(error, BodyTooManyError) and error.unread
         message = self._gate.shed("memory")
         instead = self._undecided(request, message)
-        return HTTPError(503, message, headers=close if given_up else None, unread=unread, instead=instead)
+        return HTTPError(503, message, headers=close if given_up else {}, unread=unread, instead=instead)
 
     async def _refuse(self, error: HTTPError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.failed(error.status)
         if error.status < 500:
-            self._refusals.refused(self._path, error.status, error.message, _client(scope))
+            client = scope.get("client")
+            shown = f"{client[0]}:{client[1]}" if client else ""
+            self._refusals.refused(self._path, error.status, error.message, shown)
         headers = dict(error.headers)
         if error.pause and not self._lifecycle.draining:
             await asyncio.sleep(error.pause)
@@ -368,44 +353,22 @@ class AdmissionEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """The review, and its denial if its object is unreadable.
-
-    Raises:
-        HTTPError: the body is not a valid review.
-    """
+async def _decode(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
+    """The review, and its denial if its object is unreadable. Raises HTTPError for a body that is no review."""
     try:
+        if len(body) > BodyReader.SMALL:
+            await _scan(body)
         return reviews.decode(body), None
     except reviews.BadReviewError as error:
         raise HTTPError(400, str(error)) from error
     except reviews.UnreadableReviewError as error:
-        return _unreadable(error)
-
-
-async def _decode_large(body: bytes | bytearray) -> tuple[wire.AdmissionRequest, Decision | None]:
-    """As `_decode`, after a scan of the body's size and depth."""
-    try:
-        await _scan(body)
-    except reviews.BadReviewError as error:
-        raise HTTPError(400, str(error)) from error
-    except reviews.UnreadableReviewError as error:
-        return _unreadable(error)
-    return _decode(body)
-
-
-def _unreadable(error: reviews.UnreadableReviewError) -> Refusal:
-    message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
-    finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
-    return error.request, denied("unreadable", finding)
+        message = f"the object is not a readable {error.request.kind.kind:.100}: {error}."
+        finding = Finding("NEU114", "", message, "Compare it with the API reference of its kind.")
+        return error.request, denied("unreadable", finding)
 
 
 async def _scan(body: bytes | bytearray) -> None:
-    """Check that the body has no more levels and values than may be decoded; yields to the event loop between pieces.
-
-    Raises:
-        reviews.BadReviewError: it has more, and it is not a valid review.
-        reviews.UnreadableObjectError: it has more.
-    """
+    """Raise as `reviews.decode` for more levels and values than may be decoded; yields to the event loop in between."""
     scan = nesting.Scan(body, nesting.PARSED_LEVELS)
     goes_on = True
     try:
@@ -416,22 +379,7 @@ async def _scan(body: bytes | bytearray) -> None:
         raise reviews.unreadable(body, str(error)) from error
 
 
-def _frames(error: BaseException) -> list[str]:
-    """File, line and function of the frames of an exception, innermost last."""
-    return [
-        f"{frame.filename}:{frame.lineno} {frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
-    ]
-
-
-def _check_content_type(scope: Scope) -> None:
-    content_type = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-type"), "")
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise HTTPError(415, f"Reviews are application/json; this request is {content_type[:100]!r}.")
-
-
 def _declared(scope: Scope) -> int | None:
-    """Content-Length of a request; None if its body is chunked."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(length) if length.isdigit() and len(length) < 19 else None  # beyond 18 digits nothing is sent
 
@@ -441,6 +389,106 @@ def _address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _client(scope: Scope) -> str:
-    client = scope.get("client")
-    return f"{client[0]}:{client[1]}" if client else ""
+# --- health, and the application --------------------------------------------------------------------------------------
+#
+# Readiness is a table of named checks, which read memory and do not block. Liveness has no checks: an answer shows that
+# the event loop runs. The text has the format of the API server's own endpoints (`[+]name ok`), also with `?verbose`.
+
+Check = Callable[[], tuple[bool, str]]
+"""Returns whether the check passes, and a detail for the answer; the detail may be empty."""
+
+Endpoint = Callable[[Scope, Receive, Send], Coroutine[object, object, None]]
+
+
+class HealthEndpoint:
+    """Answers 200 if every check passes, else 503 with the list of checks."""
+
+    def __init__(self, name: str, checks: Mapping[str, Check], lifecycle: Lifecycle) -> None:
+        """`name` is "livez" or "readyz"; checks are listed in their order."""
+        self._name = name
+        self._checks = checks
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request (ASGI)."""
+        headers = {"Connection": "close"} if self._lifecycle.draining else {}
+        if scope["method"] not in ("GET", "HEAD"):
+            message = f"/{self._name} is read with GET."
+            refusal = JSONResponse({"message": message}, 405, {"Allow": "GET, HEAD", **headers})
+            await refusal(scope, receive, send)
+            return
+        verbose = "verbose" in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        status, text = self.report(verbose=verbose)
+        await PlainTextResponse(text, status, {"Cache-Control": "no-store", **headers})(scope, receive, send)
+
+    def report(self, *, verbose: bool) -> tuple[int, str]:
+        """HTTP status and text of the answer."""
+        lines = []
+        well = True
+        for name, check in self._checks.items():
+            passed, detail = check()
+            well = well and passed
+            verdict = f"[+]{name} ok" if passed else f"[-]{name} failed"
+            lines.append(f"{verdict}: {detail}" if detail else verdict)
+        if well and not verbose:
+            return 200, "ok"
+        lines.append(f"{self._name} check {'passed' if well else 'failed'}")
+        return 200 if well else 503, "\n".join(lines) + "\n"
+
+
+class Application(Starlette):
+    """Starlette without its middleware, with a dictionary of fixed paths in front of its router.
+
+    Every endpoint is an ASGI application that handles its own errors and methods, so error middleware and route
+    matching are not needed. Together they would cost more than the decision about a pod.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        super().__init__(routes=[Route(path, endpoint) for path, endpoint in endpoints.items()])
+        self.router.redirect_slashes = False
+        self.router.default = _not_found
+        self._endpoints = dict(endpoints)
+        admission = {path: each for path, each in endpoints.items() if isinstance(each, AdmissionEndpoint)}
+        # Spans are made by the application, so with traces every review goes there.
+        self._at_once = {} if tracing.enabled() else {path: each.at_once for path, each in admission.items()}
+
+    def at_once(self, scope: Scope, body: bytes) -> bytes | None:
+        """The answer to a complete request, as JSON; None: call the application."""
+        endpoint = self._at_once.get(scope["path"])
+        return None if endpoint is None else endpoint(scope, body)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[object, object, None]:
+        """Call the endpoint of the path, or Starlette's router if there is none."""
+        if scope["type"] == "http":
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None:
+                return endpoint(scope, receive, send)
+        return super().__call__(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router without middleware."""
+        return self.router
+
+
+def build(
+    reviewers: Mapping[str, Reviewer],
+    checks: Mapping[str, Check],
+    lifecycle: Lifecycle,
+    limits: RequestLimits,
+    telemetry: Telemetry,
+) -> Application:
+    """The application: one admission endpoint per reviewer, `/livez`, and `/readyz` with these checks."""
+
+    def endpoint(path: str, reviewer: Reviewer) -> Endpoint:
+        exempt = creates_template if path == "/validate" else never
+        return AdmissionEndpoint(path, reviewer, limits, telemetry, lifecycle, exempt)
+
+    admission = {path: endpoint(path, reviewer) for path, reviewer in reviewers.items()}
+    health = {"/livez": HealthEndpoint("livez", {}, lifecycle), "/readyz": HealthEndpoint("readyz", checks, lifecycle)}
+    return Application({**admission, **health})
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    paths = ", ".join(route.path for route in scope["app"].routes)
+    message = f"No endpoint at {scope['path'][:100]!r}. This server has {paths}."
+    await JSONResponse({"message": message}, 404)(scope, receive, send)

@@ -80,7 +80,11 @@ class LogShares:
     def is_free(self, now: float) -> bool:
         """Whether lines are written without a look at the client. Call it first, for every line."""
         if not self._ends - WINDOW <= now < self._ends:
-            self._begin(now)
+            self.report()
+            self._ends = now + WINDOW
+            self._free = FREE
+            self._users.clear()
+            self._addresses.clear()
         return self._free > 0
 
     def spend(self, size: int) -> None:
@@ -109,13 +113,6 @@ class LogShares:
         others = missing.total() - sum(count for _, count in missing.most_common(BOUNDS.reported))
         if others:
             log.warning("decision lines left out", extra={"client": "others", "left_out": others})
-
-    def _begin(self, now: float) -> None:
-        self.report()
-        self._ends = now + WINDOW
-        self._free = FREE
-        self._users.clear()
-        self._addresses.clear()
 
     def _known(self, client: Client) -> Client:
         """The client, without its user or address where there are too many to tell apart."""
@@ -178,7 +175,7 @@ class DecisionLog:
         self._stream = stream
         self._enabled = enabled
         self._clock = clock
-        self._append = self._append_json if form == "json" else self._append_text
+        self._as_json = form == "json"
         self._encode_into = msgspec.json.Encoder().encode_into
         self._timestamps = Timestamps()
         self._buffer = bytearray()
@@ -207,7 +204,8 @@ class DecisionLog:
         if not self.shares.is_free(now):
             client = self.shares.admits(address, request)
             if client is None:
-                self._report_later()
+                if self._report is None:
+                    self._report = asyncio.get_running_loop().call_later(WINDOW, self._report_now)
                 return
         before = len(self._buffer)
         name = request.name
@@ -218,24 +216,29 @@ class DecisionLog:
         if len(uid) + len(operation) + len(kind) + len(namespace) + len(name) + len(generate_name) > BOUNDS.name:
             uid, operation, kind = _short(uid), _short(operation), _short(kind)
             namespace, name, generate_name = _short(namespace), _short(name), _short(generate_name)
-        self._append(
-            DecisionLine(
-                self._timestamps.format(now),
-                "info",
-                uid,
-                operation,
-                kind,
-                rendered.outcome,
-                rendered.reason,
-                request.dryRun,
-                rendered.codes,
-                round(seconds * 1000, 3),
-                namespace,
-                name,
-                generate_name,
-                *trace,
-            )
+        line = DecisionLine(
+            self._timestamps.format(now),
+            "info",
+            uid,
+            operation,
+            kind,
+            rendered.outcome,
+            rendered.reason,
+            request.dryRun,
+            rendered.codes,
+            round(seconds * 1000, 3),
+            namespace,
+            name,
+            generate_name,
+            *trace,
         )
+        if self._as_json:
+            self._encode_into(line, self._buffer, -1)
+            self._buffer += b"\n"
+        else:
+            fields = msgspec.to_builtins(line)
+            text = line_of(fields.pop("ts"), fields.pop("level"), fields.pop("event"), fields)
+            self._buffer += f"{text}\n".encode()
         size = len(self._buffer) - before
         if client is None:
             self.shares.spend(size)
@@ -263,21 +266,9 @@ class DecisionLog:
         except (OSError, ValueError):
             self.lost += pending.count(b"\n")
 
-    def _report_later(self) -> None:
-        if self._report is None:
-            self._report = asyncio.get_running_loop().call_later(WINDOW, self._report_now)
-
     def _report_now(self) -> None:
         self._report = None
         self.shares.report()
-
-    def _append_json(self, line: DecisionLine) -> None:
-        self._encode_into(line, self._buffer, -1)
-        self._buffer += b"\n"
-
-    def _append_text(self, line: DecisionLine) -> None:
-        fields = msgspec.to_builtins(line)
-        self._buffer += f"{line_of(fields.pop('ts'), fields.pop('level'), fields.pop('event'), fields)}\n".encode()
 
 
 def _names(body: msgspec.Raw) -> tuple[str, str]:

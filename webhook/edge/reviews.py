@@ -7,7 +7,6 @@ uid is added, and for a denial the object's kind and name.
 import base64
 import codecs
 import functools
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +18,7 @@ from conversion.patches.decision import Decision
 from neuron.findings import Finding, for_answer, short
 from runtime.text import escaped
 from webhook.edge.bounds import BOUNDS
-from webhook.reviews.warning_lines import COMFORTABLE_WARNING
+from webhook.reviews.reviewer import COMFORTABLE_WARNING
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -117,11 +116,7 @@ def decode(body: bytes | bytearray) -> wire.AdmissionRequest:
 
 
 def _check_utf8(body: bytes | bytearray) -> None:
-    """Check the encoding of the whole body: members that stay undecoded are decoded in many places.
-
-    Raises:
-        BadReviewError: it is not UTF-8.
-    """
+    """Raise BadReviewError for a body that is not UTF-8: members that stay undecoded are decoded in many places."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(body), _PIECE):
@@ -132,11 +127,7 @@ def _check_utf8(body: bytes | bytearray) -> None:
 
 
 def _check_members(request: wire.AdmissionRequest) -> None:
-    """Check the types of the members that stay undecoded until they are needed.
-
-    Raises:
-        BadReviewError: a member has the wrong type.
-    """
+    """Raise BadReviewError for a wrong type of a member that stays undecoded until it is needed."""
     name = "resource"
     try:
         _decode_resource(request.resource)
@@ -193,7 +184,9 @@ def encode(request: wire.AdmissionRequest, decision: Decision) -> bytes:
 
 def render(decision: Decision) -> Rendered:
     """Render a decision, and cache the result in it."""
-    body = _denial(decision) if decision.errors else _admission(decision)
+    body = _denial(decision) if decision.errors else _common(decision, allowed=True)
+    if decision.patch and not decision.errors:
+        body |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(decision.patch)).decode()}
     encoded = orjson.dumps(body)
     rendered = Rendered(
         # Denied: `..."details":{"causes":[...]` stays open. Allowed: the response and the review are closed.
@@ -226,14 +219,6 @@ def _line(text: str) -> str:
     return line if len(line) <= BOUNDS.warning else line[: BOUNDS.warning - 1] + "…"
 
 
-def _admission(decision: Decision) -> dict[str, object]:
-    response = _common(decision, allowed=True)
-    if decision.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(decision.patch)).decode()
-    return response
-
-
 def _denial(decision: Decision) -> dict[str, object]:
     """The response. `status`, in it `details`, and in that `causes` must come last: see `Rendered.tail`.
 
@@ -242,14 +227,16 @@ def _denial(decision: Decision) -> dict[str, object]:
     """
     response = _common(decision, allowed=False)
     causes = [(_clean(finding.path), _clean(str(finding))) for finding in for_answer(decision.errors)]
+    message = "; ".join(_fitting([text for _, text in causes], BOUNDS.message))
+    fitting = _fitting([f"{path}{text}" for path, text in causes], BOUNDS.causes)
+    if len(fitting) < len(causes):
+        causes = [*causes[: len(fitting) - 1], ("", fitting[-1])]  # the last is the number of the omitted ones
     response["status"] = {
         "code": decision.status_code,
         "reason": decision.status_reason,
-        "message": "; ".join(_fitting([text for _, text in causes], BOUNDS.message)),
+        "message": message,
         "details": {
-            "causes": [
-                {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in _causes(causes)
-            ]
+            "causes": [{"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in causes]
         },
     }
     return response
@@ -261,16 +248,16 @@ def _common(decision: Decision, *, allowed: bool) -> dict[str, object]:
         lines = [line for finding in for_answer(decision.warnings) for line in warnings(finding)]
         response["warnings"] = _fitting(lines, BOUNDS.warnings)
     if decision.audit:
-        response["auditAnnotations"] = _audit(decision.audit)
+        response["auditAnnotations"] = kept = dict[str, str]()
+        left = BOUNDS.audit
+        for key, text in decision.audit.items():
+            # JSON can express lone surrogates, and UTF-8 cannot.
+            value = text if text.isascii() else text.encode("utf-8", "replace").decode()
+            left -= len(key) + len(orjson.dumps(value))
+            if left < 0:
+                break
+            kept[key] = value
     return response
-
-
-def _causes(causes: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The causes that fit into `BOUNDS.causes`; the last is the number of the omitted ones."""
-    fitting = _fitting([f"{path}{text}" for path, text in causes], BOUNDS.causes)
-    if len(fitting) == len(causes):
-        return causes
-    return [*causes[: len(fitting) - 1], ("", fitting[-1])]
 
 
 def _fitting(texts: list[str], most: int) -> list[str]:
@@ -293,31 +280,11 @@ def _fitting(texts: list[str], most: int) -> list[str]:
     return [*texts[:kept], f"and {len(texts) - kept} more"] if kept < len(texts) else texts
 
 
-def _audit(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The first annotations that fit into `BOUNDS.audit`."""
-    kept: dict[str, str] = {}
-    left = BOUNDS.audit
-    for key, text in annotations.items():
-        value = _encodable(text)
-        left -= len(key) + len(orjson.dumps(value))
-        if left < 0:
-            break
-        kept[key] = value
-    return kept
-
-
 def _clean(text: str) -> str:
     """The text with a space for each character that is not printable, except line breaks.
 
     Terminals execute control characters, and bidirectional ones change the apparent text of a line.
     """
-    return text if text.isprintable() else "".join(map(_printable, text))
-
-
-def _printable(letter: str) -> str:
-    return letter if letter == "\n" or letter.isprintable() else " "
-
-
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which JSON can express but UTF-8 cannot."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if text.isprintable():
+        return text
+    return "".join(letter if letter == "\n" or letter.isprintable() else " " for letter in text)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, cast
 
 import uvicorn
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from runtime.listening import url
 from runtime.retries import Interval
@@ -59,10 +59,6 @@ def bare_context(minimum_version: Literal["1.2", "1.3"]) -> ssl.SSLContext:
     # The API server uses HTTP/1.1 for webhooks that are Services: kubernetes/kubernetes#82090.
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _never(_scope: Scope, _body: bytes) -> None:
-    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,10 +130,23 @@ class Server(uvicorn.Server):
         self._lag = lag or LoopLag()
         self._refusals = refusals or RefusalLog()
         self.refused = 0
-        self._at_once: AtOnce = getattr(app, "at_once", _never)
+        at_once: AtOnce = getattr(app, "at_once", lambda _scope, _body: None)
         self._room = Interval()
         self._search_after = 0.0
-        self.acceptor = Acceptor(tls, self._connection, limits.max_connections, self._make_room)
+        self.acceptor = Acceptor(
+            tls,
+            lambda: ClientConnection(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                closed=self.acceptor.closed,
+                refused=self._refuse,
+                current=lambda tls: tls is self.acceptor.tls,
+                at_once=at_once,
+            ),
+            limits.max_connections,
+            self._make_room,
+        )
 
     def stop(self) -> None:
         """Drain; the second call stops at once."""
@@ -201,17 +210,6 @@ class Server(uvicorn.Server):
                     connection.transport.close()
         return await super().on_tick(counter)
 
-    def _connection(self) -> ClientConnection:
-        return ClientConnection(
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-            closed=self.acceptor.closed,
-            refused=self._refuse,
-            current=self._is_current,
-            at_once=self._at_once,
-        )
-
     def _make_room(self) -> int:
         """Close connections without a request in progress: those without any first, then the longest idle."""
         now = time.monotonic()
@@ -231,9 +229,6 @@ class Server(uvicorn.Server):
             extra = {"open": self.acceptor.open, "closed": len(chosen)}
             log.warning("idle connections closed: there are too many (--max-connections)", extra=extra)
         return len(chosen)
-
-    def _is_current(self, tls: ssl.SSLContext) -> bool:
-        return tls is self.acceptor.tls
 
     def _refuse(self, status: int, message: str, client: str) -> None:
         self.refused += 1

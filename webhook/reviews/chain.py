@@ -14,10 +14,9 @@ from cluster.store import Store
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
-from conversion.ports import Refusals, TemplateStore
 from neuron.hardware.instances import Catalogue
 from webhook.reviews.mutate import Mutator
-from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.reviews.reviewer import Refusals, Reviewer, TemplateStore, before_waiting
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Lane
 
@@ -95,14 +94,12 @@ def _with_policies(
     options: ConversionOptions, view: Store, templates: TemplateStore, lane: Lane, parts: PolicyParts
 ) -> tuple[Reviewer, Reviewer]:
     # Imported only with policies: the schema and the engine take 20 MiB.
-    from conversion.findings.verification import Sources
     from policies.applying.requests import ClusterLookups
     from policies.applying.steering import finder
     from policies.judging.rules import PolicySet
-    from webhook.reviews.claim_bounds import ClaimBounds
     from webhook.reviews.policed import PolicedValidator
-    from webhook.reviews.policy_allowance import Allowance, Execution
-    from webhook.reviews.policy_steering import PolicySteer
+    from webhook.reviews.policy_requests import Allowance, Execution
+    from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
     from webhook.reviews.steered import SteeredMutator
     from webhook.reviews.workloads import EarlyTemplates
 
@@ -111,7 +108,7 @@ def _with_policies(
     def validator(policies: PolicySet) -> Reviewer:
         steer = PolicySteer(policies, view, allowance=allowance)
         binds = any(rule.spec.binds_claims for rule in policies.conversions)
-        sources = Sources.of(options.device_class, policies)
+        sources = policies.sources(options.device_class)
         finds = finder(policies)
         found = Validator(
             options,

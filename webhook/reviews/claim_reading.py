@@ -117,11 +117,7 @@ def shape_of(kind: str, version: str, spec: bytes) -> Hashable | None:
 
 
 def _placed(references: Sequence[str] | None, places: dict[str, int]) -> tuple[tuple[int, str], ...]:
-    """References by the place of their request, and the name of the alternative.
-
-    Raises:
-        KeyError: one names no request.
-    """
+    """References by the place of their request, and the name of the alternative. Raises KeyError for no request."""
     parts = [reference.partition("/") for reference in references or ()]
     return tuple([(places[name], slash + alternative) for name, slash, alternative in parts])
 

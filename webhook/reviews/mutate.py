@@ -3,34 +3,27 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
-from cluster.kinds.claim_templates import ultraserver_mode
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from conversion.asks.steering import NO_STEERING, Mode, Steer, Steering
-from conversion.claims.templates import KIND, Template
+from conversion.asks.pod_demand import claims_from_templates, requesting
+from conversion.asks.steering import NO_STEERING, Mode, Steering
+from conversion.claims.mapped_templates import Need
+from conversion.claims.templates import API_VERSION, KIND
 from conversion.claims.work import TooMuchWorkError
-from conversion.decide import (
-    EnrichableClaim,
-    decide_claim,
-    decide_pod,
-    enrichable_claim,
-    keep_claim,
-    templates_of_record,
-    with_needs,
-)
+from conversion.decide import decide_pod, templates_of_record, with_needs
 from conversion.facts import ClusterView, NamespaceFacts
-from conversion.findings.pod_claims import claims_from_templates, requesting
 from conversion.findings.verification import Sources, verify
-from conversion.objects import nesting, pods
+from conversion.objects import nesting, pods, queues
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches import leader_worker_sets, restore_pods
 from conversion.patches.decision import Decision, denied, size_of, unchanged
+from conversion.patches.enrich_claims import EnrichableClaim, decide_claim, enrichable_claim, keep_claim
 from conversion.patches.named_templates import with_other
-from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
+from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP
 from neuron.api.fields import mapping
 from neuron.findings import Finding, warning
@@ -39,9 +32,14 @@ from runtime import tracing
 from runtime.remembered import Remembered
 from webhook.reviews import effort
 from webhook.reviews.pod_decisions import PodDecisions, PodShape
-from webhook.reviews.queue_notices import QueueNotices
-from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.reviewer import (
+    OtherTemplateError,
+    Steer,
+    TemplateStore,
+    TemplateUnavailableError,
+    before_waiting,
+    unreadable,
+)
 from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane
 
 _CLAIM_KINDS: Final = ("ResourceClaim", KIND)
@@ -63,6 +61,10 @@ _UNKNOWN_KIND = unchanged("unknown-kind")
 _NOT_PLAIN = unchanged("not-plain")
 
 
+CheckTemplate = Callable[[str, Need], Awaitable[Finding | None]]
+"""As `TemplateChecks.find`: what is wrong with a template of operators that a pod needs, in its namespace."""
+
+
 class Mutator:
     """Converts Pods, annotates LeaderWorkerSets, and enriches claims with class and count only.
 
@@ -80,8 +82,8 @@ class Mutator:
         steer: Steer | None = None,
         *,
         lane: Lane | None = None,
-        checks: TemplateChecks | None = None,
-        queues: QueueNotices | None = None,
+        checks: CheckTemplate | None = None,
+        queues: "QueueNotices | None" = None,
         sources: Sources | None = None,
         named: Callable[[bytes], object] | None = None,
     ) -> None:
@@ -92,7 +94,7 @@ class Mutator:
         in the bytes of a pod; None: there are no such policies.
         """
         self._named = named
-        self._sources = sources or Sources.of(options.device_class)
+        self._sources = sources or Sources(frozenset({options.device_class}))
         self._lane = lane or Inline()
         self._checks = checks
         self._options = options
@@ -125,7 +127,7 @@ class Mutator:
                 decided, units = None, error.units
             decision = await self._decide_in_lane(request, units) if decided is None else decided
         except pods.UnreadableError as error:
-            return denied("unreadable", _unreadable(request, error))
+            return denied("unreadable", unreadable(request, error))
         if decision.needs and self._checks is not None:
             decision = await self._checked(decision, request, self._checks)
         for template in decision.templates:
@@ -137,11 +139,7 @@ class Mutator:
         return self._queues.noted(request, decision) if decision.shows_queue else decision
 
     def _decide(self, request: AdmissionRequest) -> Decision | None:
-        """The decision about a small object, or one that does not depend on the object; None: decide in the lane.
-
-        Raises:
-            TooMuchWorkError: decide in the lane.
-        """
+        """The decision, if it takes little; None, TooMuchWorkError: decide in the lane."""
         subject = _subject(request)
         if isinstance(subject, Decision):
             return subject
@@ -149,8 +147,17 @@ class Mutator:
             raw = bytes(request.object)
             if not pods.may_concern_us(raw) and (self._named is None or not self._named(raw)):
                 return _NOT_NEURON
-            return None if len(raw) > LARGE_OBJECT else self._create_pod(request)
-        if len(bytes(request.object)) + len(bytes(request.oldObject)) > LARGE_OBJECT:
+            if len(raw) > LARGE_OBJECT:
+                return None
+            read = _read_pod(request, self._steer)
+            shape, context = self._shape(read, request.namespace), self._current_context()
+            decision = self._decisions.find(shape, read.pod, read.names)
+            if decision is None:
+                with effort.on_the_loop():
+                    decision = read.converted(shape, context)
+                self._remember(read, shape, decision)
+            return decision
+        if _size_of(request) > LARGE_OBJECT:
             return None
         if subject is _Subject.CHANGED_POD:
             with effort.on_the_loop():
@@ -160,9 +167,8 @@ class Mutator:
         return self._place(request, *_read_workload(request))()
 
     async def _decide_in_lane(self, request: AdmissionRequest, units: int) -> Decision:
-        """The decision about a large object, or one that takes much work; decoding and deciding run in the lane."""
         subject, namespace = _subject(request), request.namespace
-        size = len(bytes(request.object)) + len(bytes(request.oldObject))
+        size = _size_of(request)
         seconds = effort.of_planning(units, size)
         if subject is _Subject.CHANGED_POD:
             return await self._lane.run(namespace, self._restoring(request), seconds)
@@ -185,7 +191,6 @@ class Mutator:
     def _place(
         self, request: AdmissionRequest, workload: leader_worker_sets.LeaderWorkerSet, named: frozenset[str]
     ) -> Callable[[], Decision]:
-        """A function that decides about a LeaderWorkerSet, with the cluster's facts of now."""
         namespace, mode = request.namespace, Mode(self._options.mode)
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
@@ -199,14 +204,14 @@ class Mutator:
                 templates = leader_worker_sets.pod_templates(data)
                 steerings = [steer.of_template(template, namespace, data) for template in templates]
             # Templates of ClaimTemplate policies, which the first pod makes.
-            made = {each.name: ultraserver_mode(each.spec) for found in steerings for each in found.named}
-            known = {name: mode for name, mode in made.items() if name in unknown and mode is not None} | modes_of
-            return leader_worker_sets.place(workload, known, facts, mode, steerings)
+            made = {each.name: each.spec for found in steerings for each in found.named if each.name in unknown}
+            specs = {name: read_claim(KIND, API_VERSION, spec)[0] for name, spec in made.items()}
+            known = {name: each.ultraserver_modes[0] for name, each in specs.items() if each.ultraserver_modes}
+            return leader_worker_sets.place(workload, known | modes_of, facts, mode, steerings)
 
         return work
 
     def _enrich(self, request: AdmissionRequest) -> Decision:
-        """The decision about a small claim or template."""
         read = self._reading_claim(request)()
         if isinstance(read, Decision):
             return read
@@ -220,20 +225,18 @@ class Mutator:
         return decision
 
     async def _enrich_in_lane(self, request: AdmissionRequest, seconds: float) -> Decision:
-        """The same about any claim or template; reading and deciding run in the lane."""
-        size = len(bytes(request.object)) + len(bytes(request.oldObject))
-        read = await self._lane.run(request.namespace, self._reading_claim(request), effort.of_reading(size))
+        reading = effort.of_reading(_size_of(request))
+        read = await self._lane.run(request.namespace, self._reading_claim(request), reading)
         if isinstance(read, Decision):
             return read
-        claim, steering = read.claim, read.steering
         facts, context = self._cluster.namespace(request.namespace), self._current_context()
-        key = (read.key, facts, steering)
+        key = (read.key, facts, read.steering)
         decision = self._enriched.get(key)
         if decision is None:
-            work = functools.partial(decide_claim, claim, facts, context, steering)
+            work = functools.partial(decide_claim, read.claim, facts, context, read.steering)
             decision = await self._lane.run(request.namespace, work, seconds)
             if context is self._context:
-                self._remember_claim(key, claim, decision)
+                self._remember_claim(key, read.claim, decision)
         return decision
 
     def _remember_claim(self, key: Hashable, claim: EnrichableClaim, decision: Decision) -> None:
@@ -261,7 +264,6 @@ class Mutator:
         return work
 
     def _restoring(self, request: AdmissionRequest) -> Callable[[], Decision]:
-        """A function that decides about an UPDATE of a pod, with the cluster's facts of now."""
         namespace, context = request.namespace, self._current_context()
         facts = self._cluster.namespace(namespace)
         steer = None if self._steer is None else self._steer.fixed(namespace)
@@ -278,12 +280,11 @@ class Mutator:
                 return (each.name for each in templates_of_record(old, facts, context, steering()))
 
             known = restore_pods.UpdateFacts(
-                labels, lambda: verify(old, template, self._sources, computed), lambda: steering().hints
+                lambda: (pods.decode_labels(request.object), pods.decode_labels(request.oldObject)),
+                lambda: verify(old, template, self._sources, computed),
+                lambda: steering().hints,
             )
             return restore_pods.restore(pods.decode(request.object), old, known)
-
-        def labels() -> tuple[restore_pods.Labels, restore_pods.Labels]:
-            return pods.decode_labels(request.object), pods.decode_labels(request.oldObject)
 
         return work
 
@@ -295,16 +296,6 @@ class Mutator:
             self._enriched.clear()
         return self._context
 
-    def _create_pod(self, request: AdmissionRequest) -> Decision:
-        read = _read_pod(request, self._steer)
-        shape, context = self._shape(read, request.namespace), self._current_context()
-        decision = self._decisions.find(shape, read.pod, read.names)
-        if decision is None:
-            with effort.on_the_loop():
-                decision = read.converted(shape, context)
-            self._remember(read, shape, decision)
-        return decision
-
     def _shape(self, read: "_ReadPod", namespace: str) -> PodShape:
         claiming = requesting(read.claims, namespace, self._cluster, self._options.device_class)
         return PodShape(read.shape, self._cluster.namespace(namespace), claiming, read.steering, read.by_kubelet)
@@ -312,12 +303,12 @@ class Mutator:
     def _remember(self, read: "_ReadPod", shape: PodShape, decision: Decision) -> None:
         self._decisions.add(shape, read.names, decision, _size(read.pod, shape.facts, decision))
 
-    async def _checked(self, decision: Decision, request: AdmissionRequest, checks: TemplateChecks) -> Decision:
+    async def _checked(self, decision: Decision, request: AdmissionRequest, check: CheckTemplate) -> Decision:
         """The decision, after the templates that policies name were checked. In shadow mode they are only reported."""
         await before_waiting()
         for need in decision.needs:
             try:
-                found = await checks.find(request.namespace, need)
+                found = await check(request.namespace, need)
             except TemplateUnavailableError as error:
                 if decision.shadowed is None:
                     return self._without_template(error, decision)
@@ -340,7 +331,9 @@ class Mutator:
                 if not request.dryRun:
                     await self._templates.ensure(request.namespace, template)
                 elif not await self._templates.check(request.namespace, template):
-                    decision = dataclasses.replace(decision, warnings=(*decision.warnings, _not_created(template)))
+                    said = f"dry run: ResourceClaimTemplate {template.name} was not created."
+                    told = warning("NEU207", "", said, value=template.name)
+                    decision = dataclasses.replace(decision, warnings=(*decision.warnings, told))
             except OtherTemplateError as error:
                 decision = with_other(decision, request.namespace, template, error.version)
             except TemplateUnavailableError as error:
@@ -435,8 +428,6 @@ def _read_pod(request: AdmissionRequest, steer: Steer | None) -> _ReadPod:
 
 
 class _Requester(msgspec.Struct, frozen=True):
-    """The field of `request.userInfo` that is read."""
-
     username: str = ""
 
 
@@ -456,6 +447,10 @@ def _read_workload(request: AdmissionRequest) -> tuple[leader_worker_sets.Leader
     return workload, leader_worker_sets.named_templates(workload)
 
 
+def _size_of(request: AdmissionRequest) -> int:
+    return len(bytes(request.object)) + len(bytes(request.oldObject))
+
+
 def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     """Bytes of a cached decision and its key, about."""
     texts = sum([len(key) + len(value) for key, value in facts.annotations]) if facts.annotations else 0
@@ -467,16 +462,76 @@ def _size(pod: pods.Pod, facts: NamespaceFacts, decision: Decision) -> int:
     return pod.size_of_key() + _SIZE_OF_JSON * (texts + made)
 
 
-def _not_created(template: Template) -> Finding:
-    return warning(
-        "NEU207", "", f"dry run: ResourceClaimTemplate {template.name} was not created.", value=template.name
-    )
+MOST_NAMESPACES: Final = 4096
 
 
-def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    return Finding(
-        "NEU114",
-        pods.place(error)[0],
-        f"the object is not a readable {request.kind.kind}: {error}.",
-        "Compare it with the API reference of its kind.",
-    )
+class _OwnedMetadata(msgspec.Struct, frozen=True):
+    labels: dict[str, object] | None = None
+    annotations: dict[str, object] | None = None
+    ownerReferences: list[dict[str, object]] | None = None  # noqa: N815 - the API's spelling
+
+
+class _QueuedSpec(msgspec.Struct, frozen=True):
+    schedulerName: str | None = None  # noqa: N815
+
+
+class _Queued(msgspec.Struct, frozen=True):
+    """The fields that show a queue, and the owners, which are not in the view of a pod."""
+
+    metadata: _OwnedMetadata = _OwnedMetadata()
+    spec: _QueuedSpec = _QueuedSpec()
+
+
+_decode: Final = msgspec.json.Decoder(_Queued).decode
+
+
+class QueueNotices:
+    """Remembers the namespaces that got the warning. Used on the event loop only."""
+
+    def __init__(self, most: int = MOST_NAMESPACES) -> None:
+        """Remember at most `most` namespaces."""
+        self._most = most
+        self._told: set[tuple[str, bool]] = set()
+
+    def noted(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """A decision that shows a queue, with NEU232 if it is the first of its namespace that the queue does not count.
+
+        A dry run is told, and not remembered.
+        """
+        if not decision.claimed_class:
+            return decision
+        notice = request.namespace, decision.alternatives
+        if notice in self._told or len(self._told) >= self._most:
+            return decision
+        # Queue labels, and the scheduler's name under its pointer, that policies add to the pod.
+        added = {
+            queues.POINTERS[operation["path"]]: str(operation["value"])
+            for operation in decision.patch
+            if operation["path"] in queues.POINTERS and operation["op"] != "remove"
+        }
+        found = _losing(bytes(request.object), added)
+        if not found:
+            return decision
+        if not request.dryRun:
+            self._told.add(notice)
+        said = f"This is said once for namespace {request.namespace}."
+        told = tuple(
+            queues.uncounted(each, decision.claimed_class, said, alternatives=decision.alternatives) for each in found
+        )
+        return dataclasses.replace(decision, warnings=(*decision.warnings, *told))
+
+
+def _losing(raw: bytes, added: dict[str, str]) -> tuple[queues.Queue, ...]:
+    """The queues that do not count the claim of a pod. `added`: what policies add to it."""
+    try:
+        pod = _decode(raw)
+    except pods.UnreadableError:
+        return ()
+    labels = {**(pod.metadata.labels or {}), **{key: value for key, value in added.items() if key != queues.SCHEDULER}}
+    shown = {
+        "metadata": {"labels": labels, "annotations": pod.metadata.annotations},
+        "spec": {"schedulerName": added.get(queues.SCHEDULER, pod.spec.schedulerName)},
+    }
+    by_template = queues.owned_by_job(pod.metadata.ownerReferences)
+    only_pods = by_template and queues.counted_alone(labels, pod.metadata.annotations or {})
+    return queues.losing_count(queues.queues_of_pod(shown, only_pods=only_pods), by_template=by_template)

@@ -6,8 +6,8 @@ record, and decisions whose findings name a container, are decided one by one.
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -53,13 +53,7 @@ class PodShape(Struct, frozen=True, cache_hash=True):
 
 
 class _Model(NamedTuple):
-    """A decision that names containers in the record only.
-
-    Attributes:
-        decision: the decision.
-        containers: the names.
-        size: bytes, also of decisions that are made from it.
-    """
+    """A decision that names containers in the record only. `size`: bytes, also of decisions that are made from it."""
 
     decision: Decision
     containers: Names
@@ -67,13 +61,7 @@ class _Model(NamedTuple):
 
 
 class _DecisionsOfShape:
-    """The decisions about pods of one shape.
-
-    Attributes:
-        by_names: the decisions.
-        model: one from which others may be made; None: there is none.
-        size: bytes.
-    """
+    """The decisions about pods of one shape. `model`: one from which others may be made."""
 
     __slots__ = ("_tried", "by_names", "model", "size")
 
@@ -156,18 +144,14 @@ def renamed(decision: Decision, before: Sequence[str], now: Sequence[str]) -> De
         before: names of the containers of its pod.
         now: names of the containers of the other pod, in the same order.
     """
-    patch = tuple(_renamed(decision.patch, dict(zip(before, now, strict=True))))
-    return dataclasses.replace(decision, patch=patch, patch_size=0)
-
-
-def _renamed(patch: Sequence[Operation], containers: dict[str, str]) -> Iterator[Operation]:
-    for operation in patch:
+    containers = dict(zip(before, now, strict=True))
+    patch: list[Operation] = []
+    for operation in decision.patch:
+        value: Any = operation.get("value")
         if operation["path"] == _RECORD:
-            yield {**operation, "value": records.renamed(operation["value"], containers)}
+            value = records.renamed(value, containers)
         elif operation["path"] == _ANNOTATIONS:
-            annotations = dict(operation["value"])
-            record = annotations[names.ANNOTATION_CONVERTED_FROM]
-            annotations[names.ANNOTATION_CONVERTED_FROM] = records.renamed(record, containers)
-            yield {**operation, "value": annotations}
-        else:
-            yield operation
+            record = value[names.ANNOTATION_CONVERTED_FROM]
+            value = {**value, names.ANNOTATION_CONVERTED_FROM: records.renamed(record, containers)}
+        patch.append({**operation, "value": value} if "value" in operation else operation)
+    return dataclasses.replace(decision, patch=tuple(patch), patch_size=0)

@@ -39,15 +39,19 @@ from policies.judging.rules import PolicySet, ValidatingRule
 from policies.judging.subjects import RequestSubject
 from policies.judging.verdicts import PolicyOutcome, Verdict, near_expiry, objections
 from runtime import tracing
-from runtime.retries import Once
 from webhook.reviews import effort
-from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import Asking, MatchingPolicies, look_up_seconds, subject_for, unreadable
-from webhook.reviews.reviewer import Review, Reviewer, before_waiting
-from webhook.reviews.slices import working_time
-from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left
+from webhook.reviews.policy_requests import (
+    Asking,
+    Execution,
+    FailureLog,
+    MatchingPolicies,
+    look_up_seconds,
+    subject_for,
+    unreadable,
+)
+from webhook.reviews.reviewer import Review, Reviewer, before_waiting, fitting
+from webhook.reviews.worker_threads import LaneError, LaneTimeoutError, seconds_left, working_time
 
 log = logging.getLogger(__name__)
 
@@ -102,17 +106,16 @@ class PolicedValidator:
         self._take(store.current)
 
     def _take(self, policies: PolicySet) -> None:
-        """Derive everything from a new set of policies."""
         self._policies = policies
         self._inner = self._make(policies)
-        self._sources = Sources.of(self._device_class, policies)
+        self._sources = policies.sources(self._device_class)
         self._knower = DeviceKnower(self._view, policies.catalogue)
         self._counts = {
             rule.name for rule in policies.validating if any(path[:1] not in _FREE for path in rule.read("neuron"))
         }
         self._asking = Asking(policies.validating, self._review)
         self._candidates = MatchingPolicies(policies.validating)
-        self._logged: Once[tuple[str, str]] = Once()
+        self._failures = FailureLog()
         self._costs: effort.Costs[tuple[ValidatingRule, ...]] = effort.Costs()
 
     def must_answer(self, request: AdmissionRequest) -> bool:
@@ -156,16 +159,12 @@ class PolicedValidator:
             decision = await self._ask(request, answer)
             return decision if decision.errors else answer
         self._metrics.judged(verdicts)
-        self._log_errors(verdicts)
+        self._failures.log((each.rule.name, error.place) for each in verdicts for error in each.errors)
         refused = any(verdict.outcome is PolicyOutcome.DENY for verdict in verdicts)
         return merged(await self._ask(request, unchanged("late") if refused else None), verdicts, now)
 
     async def _ask(self, request: AdmissionRequest, otherwise: Decision | None) -> Decision:
-        """The other reviewer's decision; `otherwise` if it fails or does not finish in time.
-
-        Raises:
-            LaneError: it did not finish in time, and there is no `otherwise`.
-        """
+        """The other reviewer's decision; if it fails or is late, `otherwise`, and without that a LaneError."""
         try:
             async with asyncio.timeout(max(0.0, seconds_left())):
                 return await self._inner.review(request)
@@ -182,17 +181,17 @@ class PolicedValidator:
     async def _judge(
         self, request: AdmissionRequest, candidates: tuple[ValidatingRule, ...], now: dt.datetime
     ) -> tuple[Verdict, ...]:
-        """Evaluate policies: on the event loop if that takes milliseconds, else in the lane.
-
-        Raises:
-            msgspec.DecodeError: the objects cannot be decoded.
-        """
         subject = await subject_for(candidates, request, self._view, self._knower.base)
         size = size_of(request)
         try:
             read = functools.partial(_read, subject, request)
             known, named = await self._execution.read(request.namespace, size, read)
-            known = await self._informed(known, named, candidates)
+            if named is not NOTHING_NAMED:
+                found: dict[str, Mapping[str, ClaimSpec]] = {}
+                if any(rule.name in self._counts for rule in candidates):
+                    found = await self._look_up(known.namespace, named)
+                knowledge = knowledge_for(known.knowledge, self._knower, known.namespace, named, found)
+                known = dataclasses.replace(known, knowledge=knowledge)
             known, answers = self._asking.prepared(candidates, known)
             return await answers.complete(lambda: self._evaluated(candidates, known, now, size))
         except LaneError as error:
@@ -201,12 +200,7 @@ class PolicedValidator:
     async def _evaluated(
         self, candidates: tuple[ValidatingRule, ...], subject: RequestSubject, now: dt.datetime, size: int
     ) -> tuple[Verdict, ...]:
-        """Verdicts, found on the event loop or in the lane.
-
-        Raises:
-            LaneError: no verdicts within the caller's time-out.
-            UnansweredError: a policy asks for a permission that is not known yet.
-        """
+        """Verdicts, found on the event loop or in the lane. Raises LaneError, UnansweredError."""
         in_lane, costs = False, self._costs
 
         def work(limit: TimeLimit) -> tuple[Verdict, ...]:
@@ -226,18 +220,6 @@ class PolicedValidator:
             costs.took(candidates, size, sum(verdict.seconds for verdict in verdicts))
         return verdicts
 
-    async def _informed(
-        self, subject: RequestSubject, named: Named, candidates: Iterable[ValidatingRule]
-    ) -> RequestSubject:
-        """The subject with the claims and templates that a pod names."""
-        if named is NOTHING_NAMED:
-            return subject
-        found: dict[str, Mapping[str, ClaimSpec]] = {}
-        if any(rule.name in self._counts for rule in candidates):
-            found = await self._look_up(subject.namespace, named)
-        knowledge = knowledge_for(subject.knowledge, self._knower, subject.namespace, named, found)
-        return dataclasses.replace(subject, knowledge=knowledge)
-
     async def _look_up(self, namespace: str, named: Named) -> dict[str, Mapping[str, ClaimSpec]]:
         """Read from the API server what the caches do not have. After the time-out it counts as not known."""
         known = self._knower.templates(namespace, named.templates)
@@ -255,21 +237,12 @@ class PolicedValidator:
             return {}
         return dict(zip(missing, found, strict=True))
 
-    def _log_errors(self, verdicts: Iterable[Verdict]) -> None:
-        """Log each error once for every set of policies."""
-        for verdict in verdicts:
-            for error in verdict.errors:
-                key = (verdict.rule.name, error.place)
-                if self._logged.first(key):
-                    log.warning("policy failed", extra={"policy": verdict.rule.name, "error": key[1]})
-
 
 async def _answered(decision: Decision) -> Decision:
     return decision
 
 
 def _read(subject: RequestSubject, request: AdmissionRequest) -> tuple[RequestSubject, Named]:
-    """The decoded request, and the claims and templates that its pods name. Pure."""
     known = decoded(subject, request)
     data = known.object if known.object is not None else known.old_object
     return known, named_by(data, known.group, known.kind)
@@ -300,8 +273,9 @@ def merged(decision: Decision, verdicts: Iterable[Verdict], now: dt.datetime) ->
             room -= len(kept)
             audit[_audit_key(f"{verdict.rule.name}.{key}")] = kept
         if not verdict.violations:
-            if verdict.unfinished:
-                warnings += fitting(_let_pass(verdict))
+            if verdict.unfinished:  # with failurePolicy Fail, it has a violation
+                why = f"{verdict.unfinished}. failurePolicy is Ignore: the object is admitted."
+                warnings += fitting(warning("NEU803", "", f"policy '{verdict.rule.name}': {why}"))
             continue
         if verdict.exemption is not None:
             warnings += itertools.chain.from_iterable(map(fitting, near_expiry(verdict, now)))
@@ -342,12 +316,6 @@ def _most(findings: list[Finding]) -> list[Finding]:
         return findings
     rest = dataclasses.replace(findings[-1], message=f"{left_out} more findings are left out.", fix="")
     return [*findings[:_MOST_FINDINGS], rest]
-
-
-def _let_pass(verdict: Verdict) -> Finding:
-    """The warning of a policy with failurePolicy Ignore that was not evaluated."""
-    message = f"policy '{verdict.rule.name}': {verdict.unfinished}. failurePolicy is Ignore: the object is admitted."
-    return warning("NEU803", "", message)
 
 
 def _audit_key(key: str) -> str:

@@ -1,6 +1,5 @@
 """Metrics of policies. Kept in dictionaries, and converted to metric families when Prometheus scrapes them."""
 
-import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -69,9 +68,6 @@ class PolicyMetrics(Collector):
         )
         seconds.add_metric((), self._seconds.buckets(), self._seconds.total)
         yield from (results, errors, used, seconds)
-        yield from self._state()
-
-    def _state(self) -> Iterator[Metric]:
         store = self._store
         reloads = CounterMetricFamily("neuron_dra_policy_reloads", "Reloads of the policy folder.", labels=("result",))
         for result, count in store.reloads.copy().items():
@@ -112,9 +108,5 @@ class PolicyMetrics(Collector):
         )
         for rule in store.current.validating:
             for exemption in rule.exemptions:
-                expiry.add_metric((rule.name, exemption.name), _seconds(exemption.expires))
+                expiry.add_metric((rule.name, exemption.name), exemption.expires.timestamp())
         yield expiry
-
-
-def _seconds(moment: dt.datetime) -> float:
-    return moment.timestamp()

@@ -1,4 +1,7 @@
-"""Finds the settings of pods by policies: on the event loop within a short time limit, else in the lane."""
+"""Finds the settings of pods by policies: on the event loop within a short time limit, else in the lane.
+
+`ClaimBounds` checks the claims of a pod by the settings that bind them, also claims that no cache has.
+"""
 
 import asyncio
 import contextlib
@@ -6,15 +9,23 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
+from typing import Final
 
+from checks.claims.judging import ClaimContext, ReadSpec, for_one_object, judge_claim
 from cluster.store import Store
+from conversion.asks.conversion_context import ConversionContext
+from conversion.asks.pod_demand import Claiming, KnownClaim
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.facts import NamespaceFacts, NamespaceView
+from conversion.findings.bound_claims import check_bound
 from conversion.findings.verification import Sources
 from conversion.objects.wire import AdmissionRequest
 from kubecel.budget import Clock
+from neuron.api.claim_specs import ClaimSpec
+from neuron.findings import Finding
 from policies.applying.requests import (
     DeviceKnower,
+    FindClaims,
     asked_for,
     created_pod,
     knowledge_for,
@@ -26,16 +37,13 @@ from policies.applying.requests import (
     with_whole_namespace,
 )
 from policies.applying.steering import SteeringRefusedError, find_steering
-from policies.judging.evaluate import (
-    REVIEW_LIMIT,
-    TakesLongError,
-    TimeLimit,
-)
+from policies.judging.evaluate import REVIEW_LIMIT, TakesLongError, TimeLimit
 from policies.judging.rules import AnyPodRule, PolicySet
 from policies.judging.subjects import RequestSubject, of_object
 from runtime.retries import Once
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance
-from webhook.reviews.slices import working_time
+from webhook.reviews import effort
+from webhook.reviews.policy_requests import ON_LOOP, Allowance
+from webhook.reviews.worker_threads import Lane, working_time
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +80,14 @@ class _Namespace:
 
 
 class PolicySteer:
-    """Finds the steering of pods by one set of policies (`conversion.asks.steering.Steer`).
+    """Finds the steering of pods by one set of policies (`webhook.reviews.reviewer.Steer`).
 
     May be called on the event loop and in the lane's thread: it only reads values that other code replaces as a whole.
     On the event loop its time limit is short; a longer evaluation must be repeated in the lane (`TakesLongError`).
     """
 
     def __init__(
-        self,
-        policies: PolicySet,
-        view: Store,
-        clock: Clock = working_time,
-        allowance: Allowance | None = None,
+        self, policies: PolicySet, view: Store, clock: Clock = working_time, allowance: Allowance | None = None
     ) -> None:
         """`clock` bounds evaluation, in seconds; `allowance` bounds the time on the event loop."""
         self._allowance = allowance or Allowance()
@@ -199,3 +203,57 @@ def _on_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+_NOTHING: Final[list[Finding]] = []
+
+
+class ClaimBounds:
+    """Checks the claims of pods against locked policies with `bindsClaims`."""
+
+    def __init__(self, steer: PolicySteer, find: FindClaims, lane: Lane, sources: Sources) -> None:
+        """`find` reads claims and templates by name; conversion requests from `sources`."""
+        self._sources = sources
+        self._steer = steer
+        self._find = find
+        self._lane = lane
+
+    async def check(
+        self,
+        request: AdmissionRequest,
+        claiming: Claiming,
+        known: Mapping[str, KnownClaim],
+        context: ClaimContext,
+        conversion: ConversionContext,
+    ) -> list[Finding]:
+        """NEU123 and NEU124 about the claims of a pod; NEU803 if the policies cannot be evaluated on it.
+
+        Raises:
+            webhook.reviews.worker_threads.LaneError: no answer in time.
+        """
+        if not claiming.names:
+            return _NOTHING
+        steer = self._steer.fixed(request.namespace, judging=self._sources)
+        try:
+            seconds = effort.of_deciding(memoryview(request.object).nbytes)
+            steering = await self._lane.run(request.namespace, lambda: steer(request), seconds)
+        except SteeringRefusedError as error:
+            return [error.finding]
+        if not steering.binds_claims:
+            return _NOTHING
+        unknown: dict[str, dict[str, str]] = {}
+        for name, kind, object_name in claiming.names:
+            if name not in known or known[name].judgement is None:
+                unknown.setdefault(kind, {})[name] = object_name
+        specs: dict[str, ClaimSpec] = {}
+        for kind, wanted in unknown.items():
+            found = await self._find(kind, request.namespace, set(wanted.values()))
+            specs |= {name: found[object_name] for name, object_name in wanted.items() if object_name in found}
+
+        def work() -> list[Finding]:
+            bounded = for_one_object(context, working_time)
+            judged = {name: KnownClaim(judge_claim(spec, bounded)) for name, spec in specs.items()}
+            return check_bound(claiming, {**known, **judged}, steering, context, conversion)
+
+        seconds = effort.of_judging([ReadSpec(spec, ()) for spec in specs.values()], 0, context)
+        return await self._lane.run(request.namespace, work, seconds)

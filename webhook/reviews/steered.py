@@ -5,38 +5,50 @@
 
 import functools
 import json
-import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
+from checks.claims.judging import ClaimContext, ReadSpec
 from cluster.store import Store
-from conversion.asks.conversion_context import ConversionOptions
-from conversion.findings.verification import Sources
+from conversion.asks.conversion_context import ConversionOptions, conversion_context
+from conversion.claims.mapped_templates import Need
+from conversion.findings.named_templates import differs, judged, missing, unchecked
 from conversion.objects.wire import ABSENT, AdmissionRequest
 from conversion.patches.decision import Decision, denied
-from conversion.ports import TemplateStore
+from neuron.api.claim_specs import ClaimSpec
+from neuron.findings import Finding
+from neuron.hardware.instances import Catalogue
 from policies.applying import steering
 from policies.applying.requests import ReviewAccess, decoded, review_nothing, size_of
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.store import PolicyStore
 from policies.judging.evaluate import TakesLongError
-from policies.judging.mutations import Mutated, Mutating
+from policies.judging.mutations import Mutating
 from policies.judging.rules import MutatingRule, PolicySet
+from policies.judging.selectors import claim_context
 from runtime import tracing
-from runtime.retries import Once
+from runtime.remembered import Remembered
 from webhook.reviews import effort
-from webhook.reviews.mutate import Mutator
-from webhook.reviews.policy_allowance import ON_LOOP, Allowance, Execution, run_with_retry
+from webhook.reviews.mutate import Mutator, QueueNotices
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import Answers, Asking, MatchingPolicies, subject_for, unreadable
+from webhook.reviews.policy_requests import (
+    ON_LOOP,
+    Allowance,
+    Answers,
+    Asking,
+    Execution,
+    FailureLog,
+    MatchingPolicies,
+    run_with_retry,
+    subject_for,
+    unreadable,
+)
 from webhook.reviews.policy_steering import PolicySteer
-from webhook.reviews.queue_notices import QueueNotices
-from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.template_checks import TemplateChecks
-from webhook.reviews.worker_threads import Inline, Lane
+from webhook.reviews.reviewer import FoundTemplate, TemplateStore, before_waiting
+from webhook.reviews.worker_threads import Inline, Lane, working_time
 
 
 class SteeredMutator:
@@ -72,7 +84,7 @@ class SteeredMutator:
         self._policies = policies
         steer = PolicySteer(policies, self._view, allowance=self._allowance)
         options, catalogue = self._options, policies.catalogue
-        checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane)
+        checks = TemplateChecks(options, catalogue, self._view, self._templates, self._lane).find
         mutator = Mutator(
             options,
             catalogue,
@@ -82,7 +94,7 @@ class SteeredMutator:
             lane=self._lane,
             checks=checks,
             queues=self._queues,
-            sources=Sources.of(options.device_class, policies),
+            sources=policies.sources(options.device_class),
             named=finder(policies),
         )
         self._parts = (steer, mutator)
@@ -122,8 +134,6 @@ class SteeredMutator:
             return denied("policy", error.finding)
 
 
-log = logging.getLogger(__name__)
-
 Convert = Callable[[AdmissionRequest], Awaitable[Decision]]
 """Conversion, which decides about a request."""
 
@@ -148,7 +158,7 @@ class PolicyChanges:
         self._excluded = excluded_namespaces
         self._execution = execution
         self._metrics = metrics
-        self._logged: Once[tuple[str, str]] = Once()
+        self._failures = FailureLog()
 
     async def review(self, request: AdmissionRequest, convert: Convert) -> Decision:
         """Answer one review.
@@ -164,11 +174,18 @@ class PolicyChanges:
                 return await convert(request)
             await before_waiting()
             with tracing.span("policies"):
-                mutating, answers = await self._prepared(request, candidates)
+                subject = await subject_for(candidates, request, self._view)
+                read = functools.partial(decoded, subject, request)
+                known = await self._execution.read(request.namespace, size_of(request), read)
         except msgspec.DecodeError as error:
             return denied("unreadable", unreadable(request, error))
+        known, answers = self._asking.prepared(candidates, known)
+        mutating = Mutating(candidates, known, self._execution.clock)
         decision = await self._decided(request, mutating, answers, convert)
-        self._noted(mutating.results)
+        if self._metrics is not None:
+            for each in mutating.results:
+                self._metrics.mutated(each)
+        self._failures.log((each.rule.name, one.place) for each in mutating.results for one in each.failures)
         return decision
 
     async def _decided(
@@ -199,31 +216,71 @@ class PolicyChanges:
             else:
                 answer = await convert(request)
 
-    async def _prepared(
-        self, request: AdmissionRequest, candidates: tuple[MutatingRule, ...]
-    ) -> tuple[Mutating, Answers]:
-        """The policies with the decoded request, and its answers about permissions.
-
-        Raises:
-            msgspec.DecodeError: the objects cannot be decoded.
-        """
-        subject = await subject_for(candidates, request, self._view)
-        read = functools.partial(decoded, subject, request)
-        known = await self._execution.read(request.namespace, size_of(request), read)
-        known, answers = self._asking.prepared(candidates, known)
-        return Mutating(candidates, known, self._execution.clock), answers
-
-    def _noted(self, results: Iterable[Mutated]) -> None:
-        """Count the results, and log each error once for every set of policies."""
-        for each in results:
-            if self._metrics is not None:
-                self._metrics.mutated(each)
-            for failure in each.failures:
-                key = (each.rule.name, failure.place)
-                if self._logged.first(key):
-                    log.warning("policy failed", extra={"policy": each.rule.name, "error": key[1]})
-
 
 def _with_object(request: AdmissionRequest, data: Any) -> AdmissionRequest:
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
     return structs.replace(request, object=msgspec.Raw(text))
+
+
+_REMEMBERED: Final = 1024 * 1024
+"""Bytes of cached answers."""
+
+
+class TemplateChecks:
+    """Checks templates of operators, and keeps the answers until a template or the cluster's facts change."""
+
+    def __init__(
+        self,
+        options: ConversionOptions,
+        catalogue: Catalogue,
+        cluster: Store,
+        templates: TemplateStore,
+        lane: Lane | None = None,
+    ) -> None:
+        self._options = options
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._templates = templates
+        self._lane = lane or Inline()
+        self._context: ClaimContext | None = None
+        self._seen = (-1, -1)
+        self._answers: Remembered[tuple[str, str, int], tuple[Need, ClaimSpec, Finding | None]] = Remembered(
+            _REMEMBERED
+        )
+
+    async def find(self, namespace: str, need: Need) -> Finding | None:
+        """An error if the template does not exist or does not serve the pod; NEU230 if nothing is known of it.
+
+        Raises:
+            TemplateUnavailableError: the API server does not answer.
+            webhook.reviews.worker_threads.LaneError: no answer in time.
+        """
+        found = FoundTemplate(need.mapped.spec)
+        if need.mapped.inline is None:
+            found = await self._templates.read(namespace, need.mapped.name)
+        if not found.known:
+            return unchecked(need, namespace, "no cluster is connected")
+        spec = found.spec
+        if found.missing:
+            return missing(need, namespace, elsewhere=found.elsewhere)
+        if spec is None:
+            return differs(need, namespace, "it cannot be read")
+        context = self._current()
+        key = (namespace, need.mapped.name, id(need))
+        known = self._answers.get(key)
+        if known is not None and known[0] is need and known[1] is spec:
+            return known[2]
+        seconds = effort.of_judging([ReadSpec(spec, ())], 0, context)
+        answer = await self._lane.run(namespace, lambda: judged(need, namespace, spec, context, working_time), seconds)
+        if context is self._context:
+            self._answers.put(key, (need, spec, answer), 0)
+        return answer
+
+    def _current(self) -> ClaimContext:
+        seen = (self._cluster.version, self._cluster.claim_version)
+        if self._context is None or seen != self._seen:
+            self._seen = seen
+            self._answers.clear()
+            known = conversion_context(self._options, self._catalogue, self._cluster)
+            self._context = claim_context(self._options, known.catalogue, self._cluster)
+        return self._context

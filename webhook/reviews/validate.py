@@ -14,12 +14,12 @@ from checks.claims.judging import ClaimContext, ClaimJudgement, ReadSpec, for_on
 from checks.words import misspelt_keys_in
 from cluster.store import Store
 from conversion.asks.conversion_context import ConversionContext, ConversionOptions, conversion_context
-from conversion.asks.steering import NO_STEERING, Steering, SteerTemplate
+from conversion.asks.pod_demand import Claiming, ClaimNames, KnownClaim
+from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION, KIND
 from conversion.decide import DecisionInputs, PodFacts, check_created, templates_of_record
 from conversion.findings.named_templates import KnownTemplates
-from conversion.findings.obstacles import resized
-from conversion.findings.pod_claims import Claiming, ClaimNames, KnownClaim
+from conversion.findings.pod_findings import resized
 from conversion.objects import nesting, pods
 from conversion.objects.kinds import KINDS
 from conversion.objects.wire import ABSENT, AdmissionRequest, GroupVersionKind
@@ -28,21 +28,19 @@ from neuron import names
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import GROUP, ClaimSpec
 from neuron.api.fields import mapping
-from neuron.findings import Finding, Severity, for_answer, short
+from neuron.findings import Finding, Severity, for_answer
 from neuron.hardware.instances import Catalogue
 from policies.judging.selectors import ClaimPolicies, claim_context
 from runtime.remembered import Remembered, fingerprint
 from webhook.reviews import effort
 from webhook.reviews.claim_reading import KINDS as CLAIM_KINDS
 from webhook.reviews.claim_reading import decode, read_specs, shape_of
-from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.slices import working_time
-from webhook.reviews.warning_lines import fitting
-from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in
+from webhook.reviews.reviewer import SteerTemplate, before_waiting, fitting, unreadable
+from webhook.reviews.worker_threads import LARGE_OBJECT, Inline, Lane, on_loop_or_in, working_time
 from webhook.reviews.workloads import MOST_CLAIMS, check_workload, read_workload
 
 if TYPE_CHECKING:
-    from webhook.reviews.claim_bounds import ClaimBounds
+    from webhook.reviews.policy_steering import ClaimBounds
 
 
 _DECISIONS: Final = 1024 * 1024
@@ -104,9 +102,13 @@ class Validator:
 
         An unreadable object is denied with the path of the field; it raises nothing.
         """
-        decision = self._without_object(request)
-        if decision is not None:
-            return decision
+        if request.subResource or request.operation not in ("CREATE", "UPDATE"):
+            return _SUBRESOURCE if request.subResource else _OPERATION
+        if request.namespace in self._options.excluded_namespaces:
+            return _EXCLUDED
+        # From here on, the caches have the facts of now.
+        if self._seen != (self._cluster.version, self._cluster.claim_version):
+            self._refresh()
         kind = request.kind
         try:
             if kind.group == GROUP and kind.kind in CLAIM_KINDS:
@@ -115,20 +117,9 @@ class Validator:
                 return await self._review_pod(request)
             return await self._review_workload(request)
         except pods.UnreadableError as error:
-            return _decision([_unreadable(request, error)], "unreadable")
-
-    def _without_object(self, request: AdmissionRequest) -> Decision | None:
-        """The decision if it does not depend on the object. Else the caches have the facts of now."""
-        if request.subResource or request.operation not in ("CREATE", "UPDATE"):
-            return _SUBRESOURCE if request.subResource else _OPERATION
-        if request.namespace in self._options.excluded_namespaces:
-            return _EXCLUDED
-        if self._seen != (self._cluster.version, self._cluster.claim_version):
-            self._refresh()
-        return None
+            return _decision([unreadable(request, error)], "unreadable")
 
     def _refresh(self) -> None:
-        """Read the cluster's facts again, and clear the caches."""
         self._seen = (self._cluster.version, self._cluster.claim_version)
         self._conversion: ConversionContext = conversion_context(self._options, self._catalogue, self._cluster)
         self._context: ClaimContext = claim_context(
@@ -143,9 +134,14 @@ class Validator:
         claim = _read_claim(request)
         if isinstance(claim, Decision):
             return claim
-        decision = self._remembered(claim) or self._judged(claim)
+        context = self._context
+        decision = self._decisions.get(claim.key)
+        if decision is None and claim.shape is not None and self._decisions.get(claim.shape) is not None:
+            return _VALID  # one that differs in the names of its requests only
+        if decision is None and claim.small and _are_quick(claim.specs, context):
+            decision = _judge_specs(claim.specs, context)
+            self._keep(claim, decision)
         if decision is None:
-            context = self._context
             if claim.small:
                 seconds = effort.of_judging(claim.specs, len(claim.spec) + len(claim.old), context)
             else:
@@ -158,24 +154,11 @@ class Validator:
                 self._keep(claim, decision)
         return decision
 
-    def _remembered(self, claim: "_ReviewedClaim") -> Decision | None:
-        """The cached decision about such a spec, or about one that differs in the names of its requests only."""
-        decision = self._decisions.get(claim.key)
-        if decision is None and claim.shape is not None and self._decisions.get(claim.shape) is not None:
-            return _VALID
-        return decision
-
-    def _judged(self, claim: "_ReviewedClaim") -> Decision | None:
-        """The decision about a spec that is quick to judge; None: in the lane."""
-        if not claim.small or not _are_quick(claim.specs, self._context):
-            return None
-        decision = _judge_specs(claim.specs, self._context)
-        self._keep(claim, decision)
-        return decision
-
     def _keep(self, claim: "_ReviewedClaim", decision: Decision) -> None:
         size = len(claim.spec) + len(claim.old) if claim.small else 0
-        self._decisions.put(claim.key, decision, _size(decision) + size)
+        # The rendered answer has each text up to twice.
+        size += 3 * sum(map(_length, (*decision.errors, *decision.warnings)))
+        self._decisions.put(claim.key, decision, size)
         if claim.shape is not None and decision == _VALID:
             self._decisions.put(claim.shape, _VALID, len(claim.spec))
 
@@ -191,8 +174,12 @@ class Validator:
         specs = [ReadSpec(spec, ()) for spec in unknown.values()]
         if not specs or _are_quick(specs, context):
             return
-        # One engine: all templates of a pod share its time limit of one second.
-        work = functools.partial(_judge_claims, unknown, context)
+
+        def work() -> dict[str, ClaimJudgement]:
+            # One engine: all templates of a pod share its time limit of one second.
+            bounded = for_one_object(context, working_time)
+            return {name: judge_claim(spec, bounded) for name, spec in unknown.items()}
+
         key = (id(context), "templates", namespace, tuple(unknown), *map(id, unknown.values()))
         seconds = effort.of_judging(specs, 0, context)
         judgements = await self._lane.run(namespace, work, seconds, key)
@@ -253,12 +240,8 @@ class Validator:
         """The decision about a pod.
 
         Args:
-            claiming: the pod.
-            raw: the pod as JSON.
             empty: whether it declares no claim, and was not converted.
-            known: its claims.
             bound: findings about its claims by policies that bind them.
-            resizers: as for `DecisionInputs`.
         """
         pod = claiming.pod
         extended = self._conversion.extended_resources
@@ -303,11 +286,14 @@ class Validator:
             known = await self._claims(declared, request.namespace, _specs(steering))
             found.append(dataclasses.replace(each, known=known, steering=steering))
         context = self._context
+        # Templates that policies name for the pods, as the caches have them.
+        wanted = {each.name for facts in found for each in facts.steering.templates if each.inline is None}
+        specs = {name: self._cluster.claim_template(request.namespace, name) for name in wanted}
         inputs = DecisionInputs(
             self._cluster.namespace(request.namespace),
             self._conversion,
             lambda: context,
-            self._named(found, request.namespace),
+            KnownTemplates(request.namespace, specs, complete=self._cluster.device_classes() is not None),
             resizers=self._cluster.resizers(request.namespace),
         )
         missing = await self._missing(workload.shared, request.namespace)
@@ -319,7 +305,6 @@ class Validator:
         return _decision(findings, "valid")
 
     async def _missing(self, claims: Iterable[tuple[str, str]], namespace: str) -> frozenset[tuple[str, str]]:
-        """Those of some claims and templates that do not exist, by kind and name."""
         wanted: dict[str, dict[str, None]] = {}
         for kind, name in claims:
             wanted.setdefault(kind, {})[name] = None
@@ -329,12 +314,6 @@ class Validator:
             exist = await self._cluster.exist(kind, namespace, known)
             missing |= {(kind, name) for name, exists in exist.items() if exists is False}
         return frozenset(missing)
-
-    def _named(self, templates: Iterable[PodFacts], namespace: str) -> KnownTemplates:
-        """The templates that policies name for the pods of a workload, as the caches have them."""
-        wanted = {each.name for found in templates for each in found.steering.templates if each.inline is None}
-        specs = {name: self._cluster.claim_template(namespace, name) for name in wanted}
-        return KnownTemplates(namespace, specs, complete=self._cluster.device_classes() is not None)
 
     async def _made(self, pod: pods.Pod, declared: ClaimNames, raw: bytes, namespace: str) -> Mapping[str, ClaimSpec]:
         """Templates that no cache has yet: of the conversion of a pod, and of ClaimTemplate policies that it names.
@@ -438,11 +417,7 @@ class _ReviewedClaim:
 
 
 def _read_claim(request: AdmissionRequest) -> _ReviewedClaim | Decision:
-    """The claim of a review, or the decision if its spec has not changed.
-
-    Raises:
-        pods.UnreadableError: the object is not JSON, or nested too deeply.
-    """
+    """The claim of a review, or the decision if its spec has not changed. Raises pods.UnreadableError."""
     spec = bytes(decode(request.object).spec)
     old = b""
     if request.operation == "UPDATE" and bytes(request.oldObject) != bytes(ABSENT):
@@ -468,24 +443,8 @@ def _judge_specs(specs: Iterable[ReadSpec], context: ClaimContext) -> Decision:
     return _decision(ratcheted(findings, before[0]) if before else findings, "valid")
 
 
-def _judge_claims(specs: Mapping[str, ClaimSpec], context: ClaimContext) -> dict[str, ClaimJudgement]:
-    """Judge several claims within the time limit of one object. Pure."""
-    context = for_one_object(context, working_time)
-    return {name: judge_claim(spec, context) for name, spec in specs.items()}
-
-
-def _size(decision: Decision) -> int:
-    """Bytes of a decision with its rendered answer, which contains each text up to twice."""
-    return 3 * sum(map(_length, (*decision.errors, *decision.warnings)))
-
-
 def _length(finding: Finding) -> int:
     return _PER_FINDING + len(finding.path) + len(finding.message) + len(finding.fix)
-
-
-def _unreadable(request: AdmissionRequest, error: Exception) -> Finding:
-    message = f"the object is not a readable {request.kind.kind}: {short(str(error))}."
-    return Finding("NEU114", pods.place(error)[0], message, "Compare it with the API reference of its kind.")
 
 
 def _decision(findings: Iterable[Finding], reason: str) -> Decision:

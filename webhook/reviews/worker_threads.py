@@ -6,7 +6,7 @@ every few milliseconds, but not inside one call into C. So the input of such cal
 
 Decisions have three classes by estimated CPU time (`webhook.reviews.effort`), and each class has a thread and a queue.
 Long decisions work in slices: between two slices they wait while shorter ones work. A decision that takes much longer
-than its class allows begins again in the next class. `webhook.reviews.turns` orders the decisions of a class.
+than its class allows begins again in the next class. `webhook.reviews.effort` orders the decisions of a class.
 
 Exceptions: `LaneError` > `LaneFullError`, `LaneTimeoutError`.
 """
@@ -20,18 +20,16 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 from conversion.claims.work import TooMuchWorkError, WorkAllowance
 from webhook.reviews import effort
+from webhook.reviews.effort import DecisionQueue
 from webhook.reviews.reviewer import before_waiting
-from webhook.reviews.slices import EndedError, Running, working_time
-from webhook.reviews.turns import DecisionQueue
 
 Result = TypeVar("Result")
-Clock = Callable[[], float]
-"""Monotonic, in seconds."""
 
 LARGE_OBJECT: Final = 8 * 1024
 """Bytes of an object above which its decision runs in the lane. An ordinary pod or claim has 2 to 4 KiB. Decisions
@@ -106,34 +104,94 @@ def usable(seconds: float) -> float:
     return seconds - min(seconds * MOST_RESERVE, max(LEAST_RESERVE, seconds * RESERVE))
 
 
-def answer_within(seconds: float, waited: float = 0.0, clock: Clock = time.monotonic, client: str = "") -> None:
+def answer_within(seconds: float, waited: float = 0.0, client: str = "") -> None:
     """Set the deadline of the current task's review: time-out of the caller in seconds, and seconds already passed.
 
     `client` is the address of the peer.
     """
-    _deadline.set(clock() - waited + usable(seconds))
+    _deadline.set(time.monotonic() - waited + usable(seconds))
     _client.set(client)
 
 
-@contextlib.contextmanager
-def caller_waits(seconds: float, clock: Clock = time.monotonic) -> Iterator[None]:
-    """Inside the context, the caller's time-out is `seconds`."""
-    token = _deadline.set(clock() + usable(seconds))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def seconds_left(clock: Clock = time.monotonic) -> float:
+def seconds_left() -> float:
     """Seconds until the deadline of the current review; negative after it."""
     deadline = _deadline.get()
-    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - clock()
+    return usable(DEFAULT_TIMEOUT) if deadline is None else deadline - time.monotonic()
 
 
 def is_working() -> bool:
     """Whether a lane of this process has a running thread."""
     return any(thread.name == THREAD for thread in threading.enumerate())
+
+
+# --- slices: a decision in a thread of the lane gives way to shorter ones whenever it reads its clock ---------------
+#
+# Expressions are bounded by a clock, which they read at least every two milliseconds. In a thread of the lane, that
+# clock is `working_time`: at the end of a slice it waits for shorter decisions, or ends the decision.
+
+SLICE: Final = 0.002
+"""Seconds of work between two pauses."""
+PAUSE: Final = 0.02
+"""Maximum seconds of a pause: a tenth of the time is left for long decisions, however many short ones there are."""
+
+Judge = Callable[[float], bool]
+"""Returns whether the decision may go on, after so many CPU seconds."""
+Pause = Callable[[float], None]
+"""Waits for shorter decisions, at most so many seconds."""
+
+_current: Final = threading.local()
+
+
+class EndedError(BaseException):
+    """Ends a decision that must not go on. Not an `Exception`: no handler of a decision may catch it."""
+
+
+class Running:
+    """The decision that the current thread works on, as a context."""
+
+    def __init__(self, judge: Judge, pause: Pause) -> None:
+        self._judge = judge
+        self._pause = pause
+        self._begun = time.thread_time()
+        self._worked = 0.0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> None:
+        _current.running = self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.running = None
+
+    def worked(self) -> float:
+        """CPU seconds; exact at the beginning of a slice, and by the wall clock within it: that is cheaper to read.
+
+        Raises:
+            EndedError: the decision must not go on.
+        """
+        slice_ = time.monotonic() - self._since
+        if slice_ < SLICE:
+            return self._worked + slice_
+        self._worked = time.thread_time() - self._begun
+        if not self._judge(self._worked):
+            raise EndedError
+        self._pause(PAUSE)
+        self._since = time.monotonic()
+        return self._worked
+
+
+def working_time() -> float:
+    """A clock in seconds: in a thread of the lane, the CPU time of its decision; else a monotonic clock.
+
+    Raises:
+        EndedError: the decision must not go on.
+    """
+    running: Running | None = getattr(_current, "running", None)
+    return time.monotonic() if running is None else running.worked()
+
+
+# --- the lane -------------------------------------------------------------------------------------------------------
 
 
 class Lane(Protocol):
@@ -176,7 +234,7 @@ class _Job:
     """One decision, for one caller or for several with equal work. Created and awaited on the event loop.
 
     Attributes:
-        client, namespace, estimate: of the first caller, see `webhook.reviews.turns.Waiting`.
+        client, namespace, estimate: of the first caller, see `webhook.reviews.effort.Waiting`.
         size: index of its class in `SIZES`.
         key: see `Lane.run`.
     """
@@ -308,8 +366,11 @@ class ThreadLane:
         try:
             result: Result = await job.result(left)
         finally:
-            if not job.awaited:
-                self._forget(job)
+            if not job.awaited:  # it has ended, or its callers have
+                if self._under_way.get(job.key) is job:
+                    del self._under_way[job.key]
+                with self._changed:
+                    self._queues[job.size].remove(job)
         return result
 
     def close(self) -> None:
@@ -323,13 +384,6 @@ class ThreadLane:
         """Decisions in the queues."""
         return sum(map(len, self._queues))
 
-    def _forget(self, job: _Job) -> None:
-        """It has ended, or no caller waits for it."""
-        if self._under_way.get(job.key) is job:
-            del self._under_way[job.key]
-        with self._changed:
-            self._queues[job.size].remove(job)
-
     def _finish(self, job: _Job, value: object, error: Exception | None) -> None:
         """Answer its callers. On the event loop."""
         if self._under_way.get(job.key) is job:
@@ -342,7 +396,8 @@ class ThreadLane:
 
     def _put(self, job: _Job, left: float) -> None:
         with self._changed:
-            queue, running = self._queues[job.size], self._running_of(job)
+            queue = self._queues[job.size]
+            running = sum(each is not None and each[0].namespace == job.namespace for each in self._running)
             if queue.of_namespace(job.namespace) >= self._sizes[job.size].of_one:
                 raise LaneFullError(_FULL)
             if queue.ahead(job, running) * self._means[job.size] > left:
@@ -368,9 +423,6 @@ class ThreadLane:
         queue.add(job, running)
         self._changed.notify_all()
         return True
-
-    def _running_of(self, job: _Job) -> int:
-        return sum(each is not None and each[0].namespace == job.namespace for each in self._running)
 
     def _take(self, size: int) -> _Job | None:
         """The next job for the thread of a class; None after `close`."""
@@ -437,7 +489,6 @@ class ThreadLane:
         )
 
     def _move(self, job: _Job) -> None:
-        """Put a job that was ended into the next class, if its caller still waits."""
         if not job.awaited:
             return
         with self._changed:

@@ -13,18 +13,23 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from checks.claims.configs import ratcheted
-from conversion.asks.steering import SteerTemplate
+from conversion.asks.pod_demand import ClaimNames, readable_names
 from conversion.claims.templates import Template
 from conversion.decide import DecisionInputs, DecisionSubject, PodFacts, as_warnings, decide, read_pod
 from conversion.findings.named_templates import other
-from conversion.findings.pod_claims import ClaimNames, readable_names
 from conversion.objects import nesting
 from conversion.objects.kinds import KINDS, pods_of, shared_claims
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision
-from conversion.ports import OtherTemplateError, TemplateStore, TemplateUnavailableError
 from neuron.findings import Finding, Findings, Severity, warning
-from webhook.reviews.reviewer import Reviewer, before_waiting
+from webhook.reviews.reviewer import (
+    OtherTemplateError,
+    Reviewer,
+    SteerTemplate,
+    TemplateStore,
+    TemplateUnavailableError,
+    before_waiting,
+)
 from webhook.reviews.worker_threads import LARGE_OBJECT
 
 MOST_TEMPLATES: Final = 64
@@ -103,14 +108,11 @@ def check_workload(
     said = (*said, *decided.form)
     findings = Findings(each for each in decided.findings if each.severity is not Severity.NOTE and each not in said)
     if decided.left_out:
-        findings.add([_left_out(workload.kind, decided.left_out)])
+        count = decided.left_out
+        why = f"{count} pod templates of this {workload.kind} were not checked: it has too many, or they take too long."
+        findings.add([warning("NEU711", "spec", why, "Their pods are checked when they are created.", str(count))])
     form = ratcheted(decided.form, workload.form_before) if workload.form_before else decided.form
     return (*form, *as_warnings(workload.kind, findings))
-
-
-def _left_out(kind: str, count: int) -> Finding:
-    message = f"{count} pod templates of this {kind} were not checked: it has too many, or they take too long."
-    return warning("NEU711", "spec", message, "Their pods are checked when they are created.", str(count))
 
 
 _SECONDS: Final = 0.5
@@ -155,7 +157,12 @@ class EarlyTemplates:
             with contextlib.suppress(TimeoutError):  # The attempt goes on, and pods look again.
                 async with asyncio.timeout(_SECONDS):
                     for template in missing:
-                        found += await self._made(request.namespace, template)
+                        try:
+                            await self._templates.ensure(request.namespace, template)
+                        except OtherTemplateError as error:
+                            found.append(error.finding)
+                        except TemplateUnavailableError:
+                            pass  # The reviews of pods say it.
         return dataclasses.replace(decision, warnings=(*decision.warnings, *found)) if found else decision
 
     def _named(self, request: AdmissionRequest, raw: bytes) -> Iterator[Template]:
@@ -164,12 +171,3 @@ class EarlyTemplates:
             if number >= MOST_TEMPLATES:
                 return
             yield from self._steer(place.template, request.namespace, data).named
-
-    async def _made(self, namespace: str, template: Template) -> list[Finding]:
-        try:
-            await self._templates.ensure(namespace, template)
-        except OtherTemplateError as error:
-            return [error.finding]
-        except TemplateUnavailableError:
-            pass  # The reviews of pods say it.
-        return []

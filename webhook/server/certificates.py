@@ -26,13 +26,19 @@ from runtime.api_server import TimedApiServer
 from runtime.kubeconfigs import NAMESPACE_FILE
 from runtime.startup import StartupError
 from webhook.cluster.leases import LeaseIdentity, Leases
-from webhook.edge.application import Check
+from webhook.edge.endpoints import Check
 from webhook.edge.metrics import Metrics
 from webhook.server.settings import WebhookSettings, duration
 from webhook.serving_certificate.ca_bundles import CABundles, ServiceReference
-from webhook.serving_certificate.keeper import Confirmations, Follower, Injector, LoadedDigests, SecretKeeper
+from webhook.serving_certificate.keeper import (
+    Confirmations,
+    Follower,
+    Injector,
+    LoadedDigests,
+    ManagedSecret,
+    SecretKeeper,
+)
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
-from webhook.serving_certificate.secrets import ManagedSecret
 
 if TYPE_CHECKING:
     # Policies take 20 MiB: loaded only where there are some.
@@ -187,9 +193,7 @@ class _Counts(Collector):
 
 @contextlib.asynccontextmanager
 async def keeping(
-    settings: WebhookSettings,
-    certificates: Certificates,
-    server: TimedApiServer | None,
+    settings: WebhookSettings, certificates: Certificates, server: TimedApiServer | None
 ) -> AsyncIterator[None]:
     """Keep the certificate current until the context ends.
 
@@ -208,9 +212,13 @@ async def keeping(
             yield
             return
         certificates.now, certificates.skew = server.now, lambda: server.skew
-        _reporting(settings, certificates, server)
+        name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
+        uid = os.environ.get(POD_UID)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
+        identity = LeaseIdentity(own_namespace(settings), name, owner)
+        leases = certificates.leases = Leases(server, identity, certificates.report)
         if settings.tls_secret:
-            await _managed(settings, certificates, server, stack)
+            await _managed(settings, certificates, server, leases, stack)
         elif folder is not None and settings.inject_ca:
             if not folder.bundle:
                 raise StartupError(
@@ -222,10 +230,8 @@ async def keeping(
             folder.on_change(injector.wake)
             watches: Work = {str(cache.resource): cache.run for cache in bundles.caches}
             await running(stack, {**watches, "caBundle": injector.run})
-        leases = certificates.leases
-        if leases is not None:
-            stack.push_async_callback(leases.withdraw)
-            await running(stack, {"leases": leases.cache.run, "our Lease": leases.run})
+        stack.push_async_callback(leases.withdraw)
+        await running(stack, {"leases": leases.cache.run, "our Lease": leases.run})
         yield
 
 
@@ -233,38 +239,29 @@ async def _managed(
     settings: WebhookSettings,
     certificates: Certificates,
     server: TimedApiServer,
+    leases: Leases,
     stack: contextlib.AsyncExitStack,
 ) -> None:
     secret = ManagedSecret(server, own_namespace(settings), settings.tls_secret)
     follower = certificates.follower = Follower(secret, certificates.live, server.now)
-    work: Work = {"certificate Secret": secret.cache.run}
-    leases = certificates.leases
-    if leases is not None:
-        bundles = certificates.bundles = _bundles(settings, server)
-        confirmations = Confirmations(secret.name, bundles, leases)
-        keeper = certificates.keeper = SecretKeeper(secret, follower, rules(settings), server.now, confirmations)
-        work |= {str(cache.resource): cache.run for cache in bundles.caches}
-        work["certificates"] = keeper.run
-        if settings.inject_ca is not False:
-            injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
-            follower.on_change(injector.wake)
-            work["caBundle"] = injector.run
+    bundles = certificates.bundles = _bundles(settings, server)
+    confirmations = Confirmations(secret.name, bundles, leases)
+    keeper = certificates.keeper = SecretKeeper(secret, follower, rules(settings), server.now, confirmations)
+    work: Work = {"certificate Secret": secret.cache.run, "certificates": keeper.run}
+    work |= {str(cache.resource): cache.run for cache in bundles.caches}
+    if settings.inject_ca is not False:
+        injector = Injector(bundles, lambda: follower.bundle, keeper.fresh_bundle)
+        follower.on_change(injector.wake)
+        work["caBundle"] = injector.run
     await running(stack, work)
     try:
         async with asyncio.timeout(settings.sync_timeout):
             await follower.served.wait()
     except TimeoutError:
-        problems = (secret.cache.problem, certificates.keeper.problem if certificates.keeper else "", follower.problem)
+        problems = (secret.cache.problem, keeper.problem, follower.problem)
         absent = "no replica has made" if secret.cache.synced.is_set() else "no answer about"
         why = next(filter(None, problems), f"{absent} Secret {secret.namespace}/{secret.name}")
         raise StartupError(f"There is no certificate to serve after {settings.sync_timeout:g} s: {why}.") from None
-
-
-def _reporting(settings: WebhookSettings, certificates: Certificates, server: TimedApiServer) -> None:
-    name = os.environ.get(POD_NAME) or re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")
-    uid = os.environ.get(POD_UID)
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} if uid else None
-    certificates.leases = Leases(server, LeaseIdentity(own_namespace(settings), name, owner), certificates.report)
 
 
 def _bundles(settings: WebhookSettings, server: TimedApiServer) -> CABundles:
@@ -350,7 +347,7 @@ def report(
         problems=tuple(problem[:500] for problem in problems[:10]),
         policies=policies.digest if policies else "",
         policies_problem=policies.problem[:500] if policies else "",
-        policies_since=_text(policies.older_since) if policies else "",
+        policies_since=policies.older_since.isoformat(timespec="seconds") if policies and policies.older_since else "",
         unsent=tuple(map(_status, policies.unsent[:16])) if policies else (),
         templates=policies.templates[:64] if policies else (),
         types=dict(types),
@@ -365,7 +362,3 @@ def _status(each: "Unsent") -> UnsentStatus:
         operation=each.operation,
         condition=each.condition[:LONGEST_CONDITION],
     )
-
-
-def _text(moment: dt.datetime | None) -> str:
-    return "" if moment is None else moment.isoformat(timespec="seconds")

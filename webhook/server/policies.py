@@ -19,7 +19,7 @@ from runtime.api_server import TimedApiServer
 from runtime.startup import StartupError
 from webhook.cluster.for_policies import AccessReviews, ClaimContents, ConfigMapKeeper
 from webhook.cluster.policy_entry import PolicyEntry
-from webhook.edge.application import Check
+from webhook.edge.endpoints import Check
 from webhook.edge.metrics import Metrics
 from webhook.reviews.chain import PolicyParts
 from webhook.reviews.policy_metrics import PolicyMetrics

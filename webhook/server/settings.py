@@ -65,8 +65,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
 
     host: Annotated[
-        str,
-        about("Name or address to listen on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+        str, about("Name or address to listen on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1")
     ] = ""
     port: Annotated[_Port, about("Port to listen on; 0: a free port.", metavar="PORT")] = 9443
     tls_dir: Annotated[
@@ -114,11 +113,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "neuron-dra"
     ca_lifetime: Annotated[
         _Duration,
-        about(
-            "Lifetime of an issued CA; it is replaced when a tenth is left.",
-            expected=_DURATION,
-            metavar="DURATION",
-        ),
+        about("Lifetime of an issued CA; it is replaced when a tenth is left.", expected=_DURATION, metavar="DURATION"),
     ] = "3650d"
     certificate_lifetime: Annotated[
         _Duration,
@@ -139,16 +134,14 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "60s"
     tls_min_version: Annotated[Literal["1.2", "1.3"], about("Minimum TLS version.")] = "1.3"
     metrics_host: Annotated[
-        str,
-        about("Name or address to serve metrics on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1"),
+        str, about("Name or address to serve metrics on; empty: all addresses.", metavar="HOST", standalone="127.0.0.1")
     ] = ""
     metrics_port: Annotated[_Port, about("Plain HTTP port of /metrics; 0: no metrics.", metavar="PORT")] = 9090
 
     client_ca: Annotated[
         Path | None,
         about(
-            "PEM file of CAs. If set, only clients with a certificate of one of them may send reviews.",
-            metavar="FILE",
+            "PEM file of CAs. If set, only clients with a certificate of one of them may send reviews.", metavar="FILE"
         ),
     ] = None
     client_name: Annotated[
@@ -326,7 +319,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
             on_template_failure=self.on_template_failure,
             families=self.families,
             karpenter_serves_claims=self.karpenter_serves_claims,
-            kubernetes_version=_full(self.kubernetes_version),
+            # 1.36 is 1.36.0.
+            kubernetes_version=self.kubernetes_version + (".0" if self.kubernetes_version.count(".") == 1 else ""),
         )
 
 
@@ -347,8 +341,11 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Webhook
         SettingsError: the config file cannot be read or has unknown fields, or a value is not allowed. The message has
             all faults.
     """
-    declared = declarations()
-    given = settings.read(declared, _split(flags, "families"), environment, did_you_mean)
+    declared, families = declarations(), flags.get("families")
+    if isinstance(families, list | tuple):  # the flag may be repeated, and have several, with commas
+        parts = [part.strip() for value in families for part in str(value).split(",")]
+        flags = {**flags, "families": tuple(part for part in parts if part)}
+    given = settings.read(declared, flags, environment, did_you_mean)
     values = {name: entry.value for name, entry in given.items()}
     if values.get("standalone"):
         values = {entry.name: entry.standalone for entry in declared if entry.standalone is not None} | values
@@ -372,11 +369,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Webhook
 
 
 def _check_words(families: Iterable[str], where: str) -> None:
-    """Refuse instance types and capital letters, which are in no family's name.
-
-    Raises:
-        SettingsError: a value has them.
-    """
+    """Raise SettingsError for instance types and capital letters, which are in no family's name."""
     known = Catalogue()
     for name in families:
         family = name.partition(".")[0].lower()
@@ -402,20 +395,6 @@ def check_families(families: Iterable[str], catalogue: Catalogue, where: str) ->
                 f"{where} names '{family}', which is no family of instance types with Neuron devices.{hint} Known:"
                 f" {', '.join(known)}."
             )
-
-
-def _split(flags: Mapping[str, object], name: str) -> dict[str, object]:
-    """The flags, with the values of a repeated one split at commas."""
-    given = flags.get(name)
-    if not isinstance(given, list | tuple):
-        return dict(flags)
-    parts = [part.strip() for value in given for part in str(value).split(",")]
-    return {**flags, name: tuple(part for part in parts if part)}
-
-
-def _full(version: str) -> str:
-    """A version with its patch; 1.36 is 1.36.0."""
-    return f"{version}.0" if version.count(".") == 1 else version
 
 
 def duration(text: str) -> dt.timedelta:

@@ -8,8 +8,8 @@ from typing import Final
 from cluster.kinds.claim_templates import TemplateFacts
 from cluster.store import Store
 from conversion.claims.templates import Template
-from conversion.ports import FoundTemplate
 from neuron.api.claim_reader import read_claim
+from webhook.reviews.reviewer import FoundTemplate
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all templates together."""
@@ -28,7 +28,7 @@ class _MadeTemplate:
     def of(cls, template: Template) -> "_MadeTemplate":
         size = _SIZE_OF_JSON * len(json.dumps(template.spec))
         spec = read_claim("ResourceClaimTemplate", _API_VERSION, template.spec)[0]
-        return cls(template, TemplateFacts(template.digest, True, frozenset(), None, spec), size)
+        return cls(template, TemplateFacts(template.digest, True, spec), size)
 
 
 class MemoryTemplates:

@@ -28,7 +28,6 @@ from runtime.api_server import (
     explain,
 )
 from runtime.retries import REQUEST_TIMEOUT
-from runtime.watching import Timing
 
 log = logging.getLogger(__name__)
 
@@ -103,33 +102,20 @@ class CABundles:
         repairs: how often a bundle was restored that the configuration had before.
     """
 
-    def __init__(
-        self,
-        server: ApiServer,
-        name: str,
-        service: ServiceReference,
-        *,
-        writes: bool = True,
-        timing: Timing | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, server: ApiServer, name: str, service: ServiceReference, *, writes: bool = True) -> None:
         """Prepare; `repair` writes.
 
         Args:
             name: of both configurations.
             writes: whether this webhook writes `caBundle`; if not, `caBundle` may contain further CAs.
-            clock: monotonic seconds.
         """
         self.name = name
         self.repairs = 0
         self._server = server
         self._service = service
         self._writes = writes
-        self._clock = clock
         self._caches = {
-            resource: Reflector(
-                server, Collection(resource, name=name), Projection(project_configuration), timing=timing
-            )
+            resource: Reflector(server, Collection(resource, name=name), Projection(project_configuration))
             for resource in PATHS
         }
         self.caches = tuple(self._caches.values())
@@ -184,10 +170,10 @@ class CABundles:
             return 0.0
         if not self._wrong(resource, bundle):
             self._refusals.pop(resource, None)
-            if self._ours_any(resource):
+            if any(True for _ in self._ours(resource)):
                 self._carried[resource] = bundle
             return 0.0
-        wait = self._written.get(resource, float("-inf")) + _PAUSE - self._clock()
+        wait = self._written.get(resource, float("-inf")) + _PAUSE - time.monotonic()
         if wait > 0:
             return wait
         try:
@@ -195,7 +181,10 @@ class CABundles:
             if self._wrong(resource, now):
                 await self._write(resource, known, now)
         except ApiServerError as error:
-            self._refused(resource, error)
+            text = explain(error, "patch", resource, name=self.name)
+            if self._refusals.get(resource) != text:
+                log.warning("caBundle cannot be kept: %s", text)
+            self._refusals[resource] = text
             return _PAUSE
         self._refusals.pop(resource, None)
         return _PAUSE
@@ -207,7 +196,7 @@ class CABundles:
         operations += [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded} for index, _ in wrong
         ]
-        self._written[resource] = self._clock()
+        self._written[resource] = time.monotonic()
         try:
             path = resource.path(name=self.name)
             await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=operations, content_type=JSON_PATCH)
@@ -225,12 +214,6 @@ class CABundles:
             extra = {"configuration": f"{resource.plural}/{self.name}", "webhooks": webhooks}
             log.info("caBundle set", extra=extra)
 
-    def _refused(self, resource: Resource, error: ApiServerError) -> None:
-        text = explain(error, "patch", resource, name=self.name)
-        if self._refusals.get(resource) != text:
-            log.warning("caBundle cannot be kept: %s", text)
-        self._refusals[resource] = text
-
     def _known(self, resource: Resource) -> Configuration | None:
         return self._caches[resource].get("", self.name)
 
@@ -239,9 +222,6 @@ class CABundles:
         for index, entry in enumerate(known.entries if known else ()):
             if entry.service in (None, self._service):
                 yield index, entry
-
-    def _ours_any(self, resource: Resource) -> bool:
-        return any(True for _ in self._ours(resource))
 
     def _wrong(self, resource: Resource, bundle: bytes) -> list[tuple[int, ClientConfig]]:
         return [(index, entry) for index, entry in self._ours(resource) if not self._carries(entry, bundle)]

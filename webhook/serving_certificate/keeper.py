@@ -6,24 +6,49 @@
 
 There is no leader: the API server refuses a write that was decided on an older Secret (`resourceVersion`), and no
 replica waits for another one that has died.
+
+The Secret is watched, read and written through the API, not through a volume: a mounted Secret is updated after a
+minute or more, at a different time on each node. A deleted Secret is made again, by a server-side apply: RBAC knows the
+name of what an apply creates, and not that of a POST. So the right to create is limited to this one Secret: who may
+create others may create the token of any ServiceAccount of the namespace.
 """
 
 import asyncio
+import base64
+import binascii
 import dataclasses
 import datetime as dt
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from certs import material, rotation
+from certs.material import KEYS
 from cluster.kinds.replicas import ReplicaStatus
-from runtime.api_server import ApiServerError
-from runtime.retries import RetryProblem
+from cluster.reflector import Projection, Reflector
+from cluster.resources import SECRETS
+from neuron.names import MANAGER
+from runtime.api_server import (
+    APPLY,
+    CONFLICT,
+    FORBIDDEN,
+    MERGE_PATCH,
+    NOT_FOUND,
+    ApiAnswerError,
+    ApiServer,
+    ApiServerError,
+    Collection,
+    StatusError,
+    explain,
+    rule_text,
+)
+from runtime.retries import REQUEST_TIMEOUT, RetryProblem
 from webhook.cluster.leases import Leases
 from webhook.serving_certificate.ca_bundles import CABundles
 from webhook.serving_certificate.live import LiveCertificate, UnservableError
-from webhook.serving_certificate.secrets import ManagedSecret, SecretFacts
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +57,145 @@ Now = Callable[[], dt.datetime]
 _RETRY: Final = 1.0
 _BETWEEN_WRITES: Final = 1.0
 """Seconds: replicas with different settings revert each other's writes, and must not do so at full speed."""
+
+
+ANNOTATION_ROTATE: Final = "neuron.aws.com/rotate"
+"""Annotation of the Secret: `ca` or `leaf` requests a rotation; removed when the rotation has begun."""
+
+_OWNERS: Final = {"cert-manager.io/": "cert-manager", "controller.cert-manager.io/": "cert-manager"}
+"""Prefixes of annotations and labels -> the controller that sets them on Secrets it manages."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretFacts:
+    """The cached fields of a Secret.
+
+    Attributes:
+        version: its `resourceVersion`.
+        data: our keys, decoded from base64; invalid values are left out.
+        requested: the rotation that the annotation requests; empty: none.
+        keeper: another controller that writes this Secret; empty: none known.
+    """
+
+    version: str
+    data: Mapping[str, bytes] = dataclasses.field(repr=False)
+    requested: str
+    keeper: str
+
+
+def project_secret(item: Mapping[str, Any]) -> SecretFacts:
+    """The fields of a Secret that are cached."""
+    metadata = item["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    marks = (*annotations, *labels)
+    keeper = next((who for mark in marks for prefix, who in _OWNERS.items() if mark.startswith(prefix)), "")
+    data = {}
+    for key in KEYS:
+        try:
+            data[key] = base64.b64decode((item.get("data") or {})[key], validate=True)
+        except (KeyError, binascii.Error):
+            continue
+    requested = annotations.get(ANNOTATION_ROTATE, "")
+    return SecretFacts(metadata["resourceVersion"], data, requested, keeper)
+
+
+class ManagedSecret:
+    """Access to the Secret.
+
+    Attributes:
+        cache: the caller runs it; `facts` reads it.
+    """
+
+    def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.cache = Reflector(server, Collection(SECRETS, namespace, name), Projection(project_secret))
+        self._server = server
+
+    @property
+    def missing(self) -> str:
+        """The problem if it does not exist and this account may not make it, and its fix."""
+        rule = rule_text("", (SECRETS.plural,), ("create",), (self.name,))
+        return (
+            f"Secret {self.namespace}/{self.name} does not exist, and the webhook may not make it: create it without "
+            f"data (kubectl create secret generic {self.name} --namespace={self.namespace}), and give the webhook a "
+            f"Role with this rule, as helm upgrade does: {rule}"
+        )
+
+    @property
+    def facts(self) -> SecretFacts | None:
+        """The Secret in the watch cache; None if it does not exist."""
+        return self.cache.get(self.namespace, self.name)
+
+    async def read(self) -> SecretFacts | None:
+        """Get the Secret from the API server; None if it does not exist.
+
+        Raises:
+            ApiServerError: it cannot be read.
+        """
+        try:
+            body = await self._server.request("GET", SECRETS.path(self.namespace, self.name), timeout=REQUEST_TIMEOUT)
+        except StatusError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        try:
+            return project_secret(orjson.loads(body))
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise ApiAnswerError("the answer is no Secret") from error
+
+    async def make(self) -> bool:
+        """Make the Secret without content, as the chart has it; False: this account may not. One that exists stays.
+
+        Raises:
+            ApiServerError: it cannot be made.
+        """
+        path, query = SECRETS.path(self.namespace, self.name), {"fieldManager": MANAGER}
+        body = {
+            "apiVersion": SECRETS.version,
+            "kind": "Secret",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+        }
+        try:
+            await self._server.request(
+                "PATCH", path, timeout=REQUEST_TIMEOUT, query=query, body=body, content_type=APPLY
+            )
+        except StatusError as error:
+            if error.code == FORBIDDEN and error.missing_right:
+                return False
+            raise
+        return True
+
+    async def write(self, before: SecretFacts, data: Mapping[str, bytes] | None, *, answered: bool) -> bool:
+        """Write new content, or only remove the request for a rotation; False: another replica was first.
+
+        Args:
+            before: the content that the decision was made on.
+            data: the whole content; None: unchanged.
+            answered: remove the request for a rotation.
+
+        Raises:
+            ApiServerError: it cannot be written.
+        """
+        metadata: dict[str, object] = {"resourceVersion": before.version}
+        if answered:
+            metadata["annotations"] = {ANNOTATION_ROTATE: None}
+        body: dict[str, object] = {"metadata": metadata}
+        if data is not None:
+            body["data"] = {key: base64.b64encode(data[key]).decode() if key in data else None for key in KEYS}
+        path = SECRETS.path(self.namespace, self.name)
+        try:
+            await self._server.request("PATCH", path, timeout=REQUEST_TIMEOUT, body=body, content_type=MERGE_PATCH)
+        except StatusError as error:
+            gone = error.code == NOT_FOUND and error.details.get("kind") != "namespaces"
+            if error.code == CONFLICT or gone:
+                return False
+            raise
+        return True
+
+    def explain(self, error: ApiServerError, verb: str) -> str:
+        """The problem and its fix, for an operator."""
+        return explain(error, verb, SECRETS, self.namespace, self.name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,14 +320,11 @@ class Injector:
 class Confirmations:
     """Measures since when all replicas and webhook configurations have the content of the Secret."""
 
-    def __init__(
-        self, secret: str, bundles: CABundles, leases: Leases, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Read webhook configurations and Leases; `secret` is the Secret's name, `clock` returns monotonic seconds."""
+    def __init__(self, secret: str, bundles: CABundles, leases: Leases) -> None:
+        """Read webhook configurations and Leases; `secret` is the Secret's name."""
         self._secret = secret
         self._bundles = bundles
         self._leases = leases
-        self._clock = clock
         self._bundle_since = _Since()
         self._serving_since = _Since()
 
@@ -173,7 +334,7 @@ class Confirmations:
 
     def of(self, held: material.Material) -> rotation.Confirmed:
         """Durations for exactly this content."""
-        bundle, now = held.bundle_pem, self._clock()
+        bundle, now = held.bundle_pem, time.monotonic()
         digest = material.bundle_digest(bundle)
         taken = self._agree(lambda report: report.bundle == digest) and self._bundles.carry(bundle)
         serving = material.certificate_digest(held.leaf.certificate) if held.leaf else ""
@@ -197,13 +358,7 @@ class SecretKeeper:
     """
 
     def __init__(
-        self,
-        secret: ManagedSecret,
-        follower: Follower,
-        rules: rotation.Rules,
-        now: Now,
-        confirmations: Confirmations,
-        clock: Callable[[], float] = time.monotonic,
+        self, secret: ManagedSecret, follower: Follower, rules: rotation.Rules, now: Now, confirmations: Confirmations
     ) -> None:
         """Prepare; `run` writes.
 
@@ -211,7 +366,6 @@ class SecretKeeper:
             rules: hosts, lifetimes and waits of the certificates.
             now: the time by the API server's clock.
             confirmations: since when the replicas have the content of the Secret.
-            clock: monotonic seconds.
         """
         self._problem = RetryProblem(log)
         self.waiting = ""
@@ -222,7 +376,6 @@ class SecretKeeper:
         self._rules = rules
         self._now = now
         self._confirmations = confirmations
-        self._clock = clock
         # Short enough to notice the end of the shortest wait.
         self._interval = min(5.0, max(0.1, rules.settle.total_seconds() / 4))
         self._written = float("-inf")
@@ -241,7 +394,9 @@ class SecretKeeper:
             self._wake.clear()
             pause = self._interval
             try:
-                self._report()
+                if self._follower.loaded != self.reported:
+                    self.reported = self._follower.loaded
+                    self._confirmations.announce()
                 self._problem.set(await self._step())
             except ApiServerError as error:
                 self._problem.set(self._secret.explain(error, "write"))
@@ -269,7 +424,7 @@ class SecretKeeper:
         if facts is None:
             if not await self._secret.make():
                 return self._secret.missing
-            self._written = self._clock()
+            self._written = time.monotonic()
             log.warning("Secret %s/%s did not exist; made again", self._secret.namespace, self._secret.name)
             return ""
         if facts.keeper:
@@ -277,11 +432,15 @@ class SecretKeeper:
                 f"Secret {self._secret.namespace}/{self._secret.name} is managed by {facts.keeper}: mount it and set "
                 "--tls-dir, or name another Secret with --tls-secret"
             )
+        try:
+            confirmed = self._confirmations.of(material.read(facts.data))
+        except material.UnusableError:
+            confirmed = rotation.Confirmed()
         step = rotation.advance(
             facts.data,
             now=self._now(),
             rules=self._rules,
-            confirmed=self._confirmed(facts),
+            confirmed=confirmed,
             requested=facts.requested,
             known=self._follower.known,
             refused=self._follower.refused,
@@ -291,26 +450,13 @@ class SecretKeeper:
             return ""
         self.waiting = ""
         if await self._secret.write(facts, step.data, answered=step.answered):
-            self._written = self._clock()
+            self._written = time.monotonic()
             done = log.info if step.data is not None else log.warning
             done("certificates: %s", step.reason, extra={"secret": f"{self._secret.namespace}/{self._secret.name}"})
         return ""
 
     def _rest(self) -> float:
-        return self._written + _BETWEEN_WRITES - self._clock()
-
-    def _report(self) -> None:
-        loaded = self._follower.loaded
-        if loaded != self.reported:
-            self.reported = loaded
-            self._confirmations.announce()
-
-    def _confirmed(self, facts: SecretFacts) -> rotation.Confirmed:
-        try:
-            held = material.read(facts.data)
-        except material.UnusableError:
-            return rotation.Confirmed()
-        return self._confirmations.of(held)
+        return self._written + _BETWEEN_WRITES - time.monotonic()
 
 
 class _Since:

@@ -13,12 +13,13 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 
-from certs import files, material
+from certs import material
 from certs.material import KeyPair
 from runtime.files import read_regular
 
@@ -94,16 +95,12 @@ class LiveCertificate:
         if bundle not in self._accepted:
             if len(self._accepted) >= 8:  # bundles: usually one, two during a rotation
                 self._accepted.clear()
-            self._accepted[bundle] = self._accepts(self._pair, bundle)
+            try:
+                cas = material.certificates(bundle, material.CA)
+                self._accepted[bundle] = material.anchor(material.read_pair(self._pair), cas) is not None
+            except material.UnusableError:
+                self._accepted[bundle] = False
         return self._accepted[bundle]
-
-    @staticmethod
-    def _accepts(pair: KeyPair, bundle: bytes) -> bool:
-        try:
-            cas = material.certificates(bundle, material.CA)
-        except material.UnusableError:
-            return False
-        return material.anchor(material.read_pair(pair), cas) is not None
 
     def can_load(self, pair: KeyPair) -> bool:
         """Whether `load` would serve this pair."""
@@ -189,7 +186,7 @@ class CertificateFolder:
         """Load the files; `now` returns the time by the clock of the API server, which verifies the certificate.
 
         Raises:
-            files.CertificateFilesError: one is missing or unreadable, or they do not belong together.
+            CertificateFilesError: one is missing or unreadable, or they do not belong together.
         """
         self.bundle = b""
         self.ca_not_after: dt.datetime | None = None
@@ -199,10 +196,10 @@ class CertificateFolder:
         self._now = now
         self._look = _look(directory)
         self._callbacks: list[Callable[[], None]] = []
-        files.check_present(directory)
+        check_present(directory)
         self._take()
         if self.problem:
-            raise files.CertificateFilesError(f"{self.problem}.")
+            raise CertificateFilesError(f"{self.problem}.")
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the files have changed."""
@@ -230,8 +227,8 @@ class CertificateFolder:
 
     def _take(self) -> None:
         try:
-            certificate = read_regular(self._directory / files.CERTIFICATE_FILE)
-            key = read_regular(self._directory / files.KEY_FILE)
+            certificate = read_regular(self._directory / material.CERTIFICATE)
+            key = read_regular(self._directory / material.KEY)
             self._live.load(KeyPair(certificate, key), self._now())
         except OSError as error:
             self.problem = f"{error.filename} cannot be read: {error.strerror}"
@@ -243,22 +240,124 @@ class CertificateFolder:
 
     def _trusted(self) -> bytes:
         """The new bundle if it verifies the served certificate, else the last: API servers must still accept us."""
-        bundle = self._bundle()
-        return bundle if self._live.accepted_by(bundle) else self.bundle
-
-    def _bundle(self) -> bytes:
         try:
-            cas = material.certificates(read_regular(self._directory / files.CA_FILE), files.CA_FILE)
+            cas = material.certificates(read_regular(self._directory / material.CA), material.CA)
         except (OSError, material.UnusableError):
             return self.bundle
         self.ca_not_after = cas[0].not_valid_after_utc
-        return material.bundle_pem(cas)
+        bundle = material.bundle_pem(cas)
+        return bundle if self._live.accepted_by(bundle) else self.bundle
+
+
+# --- files of a run without a cluster -----------------------------------------------------------------------------
+#
+# They are used while they are valid, else created again. The CA's key is not stored, so it signs one certificate only.
+# New files have a new CA, and clients must read `ca.crt` again.
+
+
+LIFETIME: Final = dt.timedelta(days=365)
+RENEW_BEFORE: Final = dt.timedelta(days=30)
+"""Files that are valid for less than this are created again."""
+
+_KEY_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+
+
+class CertificateFilesError(Exception):
+    """The files are missing or unusable and cannot be created; the message says which and why."""
+
+
+def check_present(directory: Path) -> None:
+    """Raise `CertificateFilesError` unless the directory has a certificate and a key."""
+    try:
+        missing = [name for name in (material.CERTIFICATE, material.KEY) if not (directory / name).exists()]
+    except OSError as error:
+        raise CertificateFilesError(f"{directory} cannot be read: {error.strerror}.") from error
+    if missing:
+        raise CertificateFilesError(f"{directory} has no {' and no '.join(missing)}.")
+
+
+def ensure(directory: Path, hosts: Sequence[str], *, now: dt.datetime) -> str:
+    """Create the files for these hosts, unless there are some that are valid for more than 30 days.
+
+    Args:
+        directory: created if it does not exist.
+        hosts: DNS names and IP addresses that the serving certificate must contain.
+        now: a time with time zone.
+
+    Returns:
+        Why they were created; empty if existing files are used.
+
+    Raises:
+        CertificateFilesError: they cannot be written.
+        ValueError: a host is neither an IP address nor a DNS name.
+    """
+    reason = _fault(directory, hosts, now)
+    if not reason:
+        return ""
+    ca = material.make_authority("neuron-dra standalone CA", now=now, lifetime=LIFETIME)
+    pair = material.issue_serving(ca, "neuron-dra", hosts, now=now, lifetime=LIFETIME)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(directory / material.KEY, pair.key_pem, _KEY_MODE)
+        _write(directory / material.CERTIFICATE, pair.certificate_pem, _PUBLIC_MODE)
+        _write(directory / material.CA, ca.certificate_pem, _PUBLIC_MODE)
+    except OSError as error:
+        raise CertificateFilesError(f"Cannot write certificates to {directory}: {error.strerror}.") from error
+    return reason
+
+
+def _fault(directory: Path, hosts: Sequence[str], now: dt.datetime) -> str:
+    """Why the files cannot be used; empty if they can."""
+    paths = [directory / name for name in (material.CA, material.CERTIFICATE, material.KEY)]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        return f"{', '.join(missing)} did not exist"
+    try:
+        ca_pem, certificate_pem, key_pem = map(read_regular, paths)
+        chain = material.read_pair(material.KeyPair(certificate_pem, key_pem))
+        cas = material.certificates(ca_pem, material.CA)
+        # The TLS library also refuses keys and digests that are too weak for it.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(paths[1], paths[2])
+    except material.UnusableError as error:
+        return str(error)
+    except ssl.SSLError as error:
+        return f"TLS refuses {material.CERTIFICATE}: {error.reason}"
+    except OSError as error:
+        return f"{Path(error.filename).name} cannot be read: {error.strerror}"
+    ca = material.anchor(chain, cas)
+    if ca is None:
+        return f"{material.CERTIFICATE} was not signed by {material.CA}"
+    for name, certificate in ((material.CERTIFICATE, chain[0]), (material.CA, ca)):
+        if certificate.not_valid_after_utc - now <= RENEW_BEFORE:
+            return f"{name} ends on {certificate.not_valid_after_utc.isoformat()}"
+        if why := material.fault(certificate, now):
+            return f"{name} {why}"
+    uncovered = material.uncovered(chain[0], hosts)
+    return f"{material.CERTIFICATE} does not name {', '.join(uncovered)}" if uncovered else ""
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file atomically: no reader sees a part of it, or the key with a wider mode."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _look(directory: Path) -> _Look:
     """A value that changes with the files; links are followed, as in a mounted Secret."""
     found = []
-    for name in (files.CERTIFICATE_FILE, files.KEY_FILE, files.CA_FILE):
+    for name in (material.CERTIFICATE, material.KEY, material.CA):
         try:
             path = (directory / name).resolve()
             status = path.stat()

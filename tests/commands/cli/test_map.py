@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from commands.cli.main import main
 from commands.cluster.reader import ClusterReader
-from commands.devices.snapshot import read_snapshot
+from commands.cluster.snapshot import read_snapshot
 from tests.commands.map.clusters import mixed
 from tests.support.emulated import EmulatedCluster
 from tests.support.fake_api import FakeApi, answer

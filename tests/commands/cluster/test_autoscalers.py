@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from commands.explain.reads import live_manifest
-from conversion.findings.obstacles import workloads_of
+from conversion.findings.pod_findings import workloads_of
 from runtime.api_server import Resource
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, legacy_pod, live

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.devices.device_map import build
-from commands.devices.snapshot import ClusterSnapshot
 from commands.map.page import as_page
 from commands.map.serve import LiveMap, application
 from tests.commands.map.clusters import HOSTILE, many, mixed

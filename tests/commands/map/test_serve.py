@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from commands.cli.map import map as map_command
-from commands.devices.snapshot import ClusterSnapshot
+from commands.cluster.snapshot import ClusterSnapshot
 from commands.map.serve import HEADERS, LiveMap, application
 from runtime.api_server import ApiServerError, UnreachableError
 from tests.support.emulated import EmulatedCluster

@@ -136,6 +136,11 @@ def test_an_empty_cluster_is_a_sentence() -> None:
     assert text == "! You may not.\nNo node with Neuron devices.\n"
 
 
+def test_a_list_of_no_node_is_the_same_sentence() -> None:
+    sentence = "No node matches the filter: 3 nodes with Neuron devices do not.\n"
+    assert as_text(DeviceMap((), left_out=3), Style(), wide=True) == sentence
+
+
 def test_the_pod_group_of_a_shared_claim_is_shown_with_its_pods() -> None:
     cluster = EmulatedCluster()
     cluster.node("n")

@@ -25,11 +25,11 @@ from cluster.reflector import Projection, Reflector
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from commands.cluster.reader import ClusterReader
 from commands.prune import PruneAction, Pruner, PruneReport, Reader
-from conversion.ports import TemplateUnavailableError
 from runtime.api_server import ApiServer, Collection, StatusError
 from tests.support.fake_api import _merged
 from tests.support.generated import NOW, stored, template
 from webhook.cluster.templates import KubeTemplates
+from webhook.reviews.reviewer import TemplateUnavailableError
 
 FINISHING = ("prune", "review", "watch", "store", "tick")
 LONGEST, LAG = 3, 2

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from commands.objects.manifest_files import ReadProblem
 from commands.report.model import Report, Shadowed
-from commands.report.render import as_html, as_markdown, as_sarif, as_text
+from commands.report.render import as_html, as_markdown, as_text, sarif
 from commands.report.tables import as_json
 from runtime.console import Style, displayed
 from tests.policies.policy_files import policy
@@ -288,7 +288,7 @@ class TestJson:
 
 class TestSarif:
     def test_sarif_is_valid_and_has_each_finding_once(self) -> None:
-        log = json.loads(as_sarif(whole(), lambda _source, _line, _path: 1))
+        log = json.loads(sarif({"": whole()}, {"": lambda _source, _line, _path: 1}))
         jsonschema.validate(log, SARIF)
         results = log["runs"][0]["results"]
         assert [(each["ruleId"], each["level"]) for each in results] == [
@@ -298,14 +298,14 @@ class TestSarif:
         ]
 
     def test_an_object_in_a_cluster_has_a_path(self) -> None:
-        log = json.loads(as_sarif(whole(), lambda _source, _line, _path: 1))
+        log = json.loads(sarif({"": whole()}, {"": lambda _source, _line, _path: 1}))
         physical = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
         assert physical["artifactLocation"]["uri"] == "team-b/Deployment/odd"
 
     @pytest.mark.parametrize(("action", "level"), [("Warn", "warning"), ("Audit", "note")])
     def test_levels_of_policies(self, action: str, level: str) -> None:
         few = policy(f'validations: [{{expression: "false"}}]\nvalidationActions: [{action}]')
-        log = json.loads(as_sarif(report(deployment(**TRN1), policies=[few]), lambda *_: 1))
+        log = json.loads(sarif({"": report(deployment(**TRN1), policies=[few])}, {"": lambda *_: 1}))
         assert [each["level"] for each in log["runs"][0]["results"]] == [level]
 
 
@@ -329,7 +329,9 @@ def test_a_report_names_what_could_not_be_read_first(render: Any) -> None:
 
 def test_sarif_has_a_notification_for_each_file_that_could_not_be_read() -> None:
     fault = ReadProblem("broken.yaml", 1, 5, "mapping values are not allowed in this context")
-    log = json.loads(as_sarif(dataclasses.replace(report(), problems=(fault,)), lambda _source, line, _path: line))
+    log = json.loads(
+        sarif({"": dataclasses.replace(report(), problems=(fault,))}, {"": lambda _source, line, _path: line})
+    )
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
     assert "broken.yaml" in json.dumps(invocation)

@@ -10,8 +10,8 @@ import pytest
 
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.prepare import cdi
+from kubeletplugin.prepare.cdi import MetadataFiles
 from kubeletplugin.prepare.checkpoint import PreparedDevice
-from kubeletplugin.prepare.containers import MetadataFiles
 from tests.conformance.schemas import CDI, cdi_faults, recorded
 from tests.kubeletplugin.fakes import BOOT, NODE, prepared_claim, uid
 
@@ -210,9 +210,9 @@ def test_a_uid_cannot_lead_out_of_the_directory(specs: cdi.SpecFiles) -> None:
 
 DAMAGED = {
     "not-json": ("{", "cannot be read back"),
-    "nested": ("[" * 100_000, "cannot be read back: RecursionError("),
-    "no-annotations": ("{}", "KeyError('annotations')"),
-    "odd-annotations": ('{"annotations": []}', "annotations is not an object"),
+    "nested": ('{"devices":' + "[" * 100_000, "cannot be read back: RecursionError("),
+    "no-annotations": ("{}", "Object missing required field `annotations`"),
+    "odd-annotations": ('{"annotations": []}', "Expected `object`, got `array` - at `$.annotations`"),
     "no-claim": ('{"annotations": {}}', "prepared-claim"),
     "odd-claim": ('{"annotations": {"neuron.aws.com/prepared-claim": "{}"}}', "missing required field"),
 }

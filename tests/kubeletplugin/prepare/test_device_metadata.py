@@ -9,8 +9,8 @@ import pytest
 
 from kubeletplugin.discover.sysfs import Membership, Place, UltraServer
 from kubeletplugin.files import DiskFiles
+from kubeletplugin.prepare.cdi import MetadataFiles, container_path
 from kubeletplugin.prepare.checkpoint import PreparedClaim, PreparedDevice
-from kubeletplugin.prepare.containers import MetadataFiles, container_path
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from tests.kubeletplugin.fakes import DRIVER, NODE, Node, allocated, config, devices, result, share, spec_name, uid
 

@@ -1,16 +1,21 @@
 """The kubelet's calls: every claim is answered for, and a slow API server is asked again in time."""
 
 import asyncio
+import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeletplugin.discover.sysfs import UltraServer
 from kubeletplugin.files import DiskFiles
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.ports import JsonObject
+from kubeletplugin.ports import WAITS, JsonObject
+from kubeletplugin.prepare.decide import NodeView
 from kubeletplugin.prepare.driver import ClaimReference, Driver, PrepareResult
 from neuron.api.allocation import AllocatedClaim, read_allocation
 from runtime.api_server import ApiServerError, StatusError, UnreachableError, UnreadableAnswerError
@@ -249,6 +254,46 @@ def test_devices_that_stay_held_are_an_error_that_names_the_claim(
     assert 10 < sum(clock.slept) <= 15
     assert prepare(driver, 2, budget=1.0)[uid(2)].error == error
     assert sum(clock.slept) <= 17
+
+
+def test_ultraserver_files_that_do_not_answer_stop_no_other_claim(
+    tmp_path: Path, api: FakeApi, clock: FakeClock, metrics: PluginMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, answers = Node(tmp_path, "trn2u.48xlarge"), threading.Event()
+
+    def hangs() -> UltraServer | None:
+        answers.wait(60)
+        return node.read_ultraserver()
+
+    def view() -> NodeView:
+        return dataclasses.replace(node.view(), read_ultraserver=hangs)
+
+    api.add_claim(claim_object(1, result("neuron-node"), config=[config("UltraServerConfig", ultraserverMode=2)]))
+    api.add_claim(claim_object(2, *devices(0)))
+    driver = Driver(node.preparer(), api, view, NODE, FakeUsage(), clock=clock, metrics=metrics)
+
+    async def both() -> tuple[dict[str, PrepareResult], dict[str, PrepareResult]]:
+        waiting = asyncio.create_task(driver.prepare([reference(1)]))
+        async with asyncio.timeout(30):
+            others = await driver.prepare([reference(2)])
+            await driver.unprepare([reference(2)])
+        assert not waiting.done()
+        answers.set()
+        return others, await waiting
+
+    others, waited = asyncio.run(both())
+    assert (others[uid(2)].error, waited[uid(1)].error) == ("", "")
+    answers.clear()
+    monkeypatch.setattr("kubeletplugin.prepare.driver.WAITS", dataclasses.replace(WAITS, sysfs=0.01))
+    # A claim that is prepared is answered for all the same; the kubelet asks again after its start.
+    assert prepare(driver, 1)[uid(1)] == waited[uid(1)]
+    unprepare(driver, 1)
+    assert prepare(driver, 1)[uid(1)].error == (
+        "The kernel driver's UltraServer files have not answered for 0.01 s: look into the kernel's log (dmesg) for "
+        "lines of the Neuron driver. The kubelet tries again by itself."
+    )
+    answers.set()
+    driver.close()
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["that ends", "that hangs"])

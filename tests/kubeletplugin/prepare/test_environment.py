@@ -3,7 +3,7 @@
 import pytest
 
 from kubeletplugin.discover.sysfs import Membership, UltraServer
-from kubeletplugin.prepare.containers import UltraServerError, environment, read_visible_cores, visible_cores
+from kubeletplugin.prepare.cdi import UltraServerError, environment, read_visible_cores, visible_cores
 from neuron.api.configs import ConfigsInForce
 
 MEMBERS = {2: Membership("aa" * 8, 1), 4: Membership("bb" * 8, 3)}

@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -391,3 +392,30 @@ def test_prepare_waits_for_the_lock_of_another_instance(tmp_path: Path) -> None:
         lock_path = node.state_dir / "serialize.lock"
         assert str(caught.value) == f"Another instance of the driver has held {lock_path} for 0.05 s."
     preparer.prepare(allocated(1, *devices(0)), node.view())
+
+
+def test_an_instance_that_hangs_with_the_lock_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waited = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        waited.append(seconds)
+
+    monkeypatch.setattr("kubeletplugin.files.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    node = Node(tmp_path)
+    preparer, view = node.preparer(), node.view()
+
+    def fails_after(number: int) -> float:
+        waited.clear()
+        with pytest.raises(TimeoutError, match=r"has held .*/serialize\.lock for 10 s\."):
+            preparer.prepare(allocated(number, *devices(number)), view)
+        return sum(waited)
+
+    for _ in range(2):
+        with (node.state_dir / "serialize.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert fails_after(1) == pytest.approx(10, abs=0.1)
+            assert fails_after(2) == fails_after(3) == 0
+        preparer.prepare(allocated(1, *devices(1)), view)

@@ -674,7 +674,7 @@ def test_a_claim_that_is_released_leaves_the_devices_that_it_had_before(bench: B
         {uid_before(uid(1)), uid(2)},
     )
     bench.processes.found = ()
-    asyncio.run(bench.sweeper._release_ended())
+    asyncio.run(bench.driver.release_ended())
     assert (bench.holds.claims, set(bench.claims)) == ({}, {uid(2)})
 
 
@@ -849,7 +849,7 @@ def test_a_look_that_does_not_end_holds_the_device_until_there_is_an_answer(benc
         False,
     )
     bench.processes.found = ()
-    asyncio.run(bench.sweeper._release_ended())
+    asyncio.run(bench.driver.release_ended())
     assert (bench.holds.claims, bench.node.spec_names()) == ({}, [spec_name(2)])
 
 

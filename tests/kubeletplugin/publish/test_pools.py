@@ -6,8 +6,15 @@ from typing import Any
 
 from kubeletplugin.api_store import to_v1
 from kubeletplugin.discover.health import NodeFacts
-from kubeletplugin.publish.pools import Writes, dropped_fields, plan_writes, without_times
-from kubeletplugin.publish.slices import DesiredSlice, NodeDevices, desired_slices
+from kubeletplugin.publish.slices import (
+    DesiredSlice,
+    NodeDevices,
+    Writes,
+    desired_slices,
+    dropped_fields,
+    plan_writes,
+    without_times,
+)
 from neuron.api.taints import Taint
 from neuron.hardware.instances import Catalogue
 from tests.kubeletplugin.fakes import NODE, Node

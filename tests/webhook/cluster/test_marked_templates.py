@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from conversion.ports import TemplateUnavailableError
 from tests.support.fake_api import FakeApi, answer, eventually, hang, status
 from tests.support.generated import MARK, PLURAL, forbidden, opened, stored, template
+from webhook.reviews.reviewer import TemplateUnavailableError
 
 FOUR = template(4)
 FIRST, SECOND = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000001Z"

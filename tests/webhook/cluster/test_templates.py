@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from conversion.claims.templates import Template, digest
-from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.codes import CODES
 from tests.support.clocks import Clock
 from tests.support.fake_api import FakeApi, answer, eventually, hang, hang_up, raw
 from tests.support.generated import opened
 from webhook.cluster.templates import Punctuality
+from webhook.reviews.reviewer import OtherTemplateError, TemplateUnavailableError
 
 PLURAL = "resourceclaimtemplates"
 GROUP = "resource.k8s.io"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.serving import Answering, Client, Running, serving
-from webhook.edge.application import Check, HealthEndpoint
+from webhook.edge.endpoints import Check, HealthEndpoint
 from webhook.edge.shedding import Lifecycle
 
 

@@ -237,7 +237,7 @@ from pathlib import Path
 from runtime import listening
 from tests.support.serving import Answering, tls_context
 from tests.webhook.edge.test_large_reviews import Slow
-from webhook.edge.application import build
+from webhook.edge.endpoints import build
 from webhook.server.command import run
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from certs import files
+from certs import material
 from runtime import listening
 from runtime.startup import StartupError
 from tests.support.packages import PACKAGES
@@ -297,7 +297,7 @@ class Slow(Answering):
         while not GO.exists():
             await asyncio.sleep(0.01)
         return await super().review(request)
-from webhook.edge.application import build
+from webhook.edge.endpoints import build
 from runtime import listening, logs as runtime_logs
 from webhook.edge import logs, server
 from webhook.edge.bodies import BodyReader
@@ -331,7 +331,7 @@ def test_sigterm_fails_no_review(tls_directory: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with Process(["-c", SLOW_SERVER, str(tls_directory), str(go)], cwd=tls_directory) as process:
         url = process.event("serving")["url"][0]
-        ca = tls_directory / files.CA_FILE
+        ca = tls_directory / material.CA
         slow: list[int] = []
         steady: list[str] = []
         cut_off: list[float] = []

@@ -22,8 +22,8 @@ from tests.support.serving import Answering, decoded_review
 from tests.support.trainium import trainium
 from tests.webhook.reviews.test_policed import NOW
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_allowance import Allowance, Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.policy_requests import Allowance, Execution
 from webhook.reviews.reviewer import Reviewer
 from webhook.reviews.steered import SteeredMutator
 from webhook.reviews.worker_threads import Inline, Lane, Result

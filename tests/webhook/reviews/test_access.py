@@ -13,6 +13,7 @@ from kubecel.library.authorization import AccessDecision, Question
 from policies.applying.requests import ClusterLookups, review_nothing
 from policies.files.store import Loaded, PolicyStore, StoreOptions
 from tests.policies.judging.test_mutations import mutating_text
+from tests.support.callers import caller_waits
 from tests.support.manifests import container, pod
 from tests.support.mutating_policies import json_patch
 from tests.support.serving import Answering
@@ -21,11 +22,10 @@ from tests.webhook.reviews.policed import Watching, sent, written
 from tests.webhook.reviews.test_policed import NOW, policy
 from webhook.cluster.for_policies import review
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
-from webhook.reviews.policy_requests import LONGEST, MOST
+from webhook.reviews.policy_requests import LONGEST_QUESTION, MOST_QUESTIONS, Execution
 from webhook.reviews.steered import SteeredMutator
-from webhook.reviews.worker_threads import Lane, caller_waits
+from webhook.reviews.worker_threads import Lane
 from webhook.server.standalone import MemoryTemplates
 
 USER = {"username": "ada", "groups": ["research"], "uid": "1", "extra": {"scopes": ["a"]}}
@@ -106,19 +106,19 @@ def test_an_unknown_answer_says_why() -> None:
 
 
 def test_the_number_of_questions_is_bounded() -> None:
-    many = [of(f"authorizer.path('/{at}').check('get').allowed()", f"p{at}") for at in range(MOST + 2)]
+    many = [of(f"authorizer.path('/{at}').check('get').allowed()", f"p{at}") for at in range(MOST_QUESTIONS + 2)]
     cluster = Cluster()
     errors = judged_with_access(*many, cluster=cluster).errors
-    assert len(cluster.asked) == MOST
-    assert [f"more than {MOST} permissions" in each.message for each in errors] == [True, True]
+    assert len(cluster.asked) == MOST_QUESTIONS
+    assert [f"more than {MOST_QUESTIONS} permissions" in each.message for each in errors] == [True, True]
 
 
 def test_a_question_is_bounded() -> None:
-    data = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * (LONGEST + 1)}}}
+    data = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * (LONGEST_QUESTION + 1)}}}
     cluster = Cluster()
     asks = of("authorizer.path('/' + object.metadata.annotations.a).check('get').allowed()")
     (finding,) = judged_with_access(asks, cluster=cluster, data=data).errors
-    assert f"the question has more than {LONGEST} characters" in finding.message
+    assert f"the question has more than {LONGEST_QUESTION} characters" in finding.message
     assert cluster.asked == []
 
 

@@ -1,22 +1,24 @@
 """Claims of users under a locked policy that binds them."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from conversion.findings.verification import Sources
 from conversion.patches.decision import Decision
-from neuron.api.claim_reader import read_claim
-from neuron.api.claim_specs import ClaimSpec
+from neuron.api.claim_reader import read_claim, read_class
+from neuron.api.claim_specs import ClaimSpec, ClassSpec
+from neuron.hardware.device_shapes import DeviceShape, catalogue_shapes
+from neuron.hardware.instances import Catalogue
 from policies.files.loader import load
 from tests.policies.policy_files import problems
 from tests.support.clusters import FakeCluster, request
 from tests.support.manifests import container, pod
 from tests.support.trainium import trainium
-from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline
 
@@ -54,7 +56,18 @@ def using(template: str = "mine", **fields: Any) -> Any:
     return pod(main, resourceClaims=[{"name": "c", "resourceClaimTemplateName": template}], **fields)
 
 
+@dataclasses.dataclass
 class Cluster(FakeCluster):
+    specs: Mapping[str, ClassSpec] | None = None
+    published: frozenset[str] = frozenset()
+
+    def device_shapes(self) -> Sequence[DeviceShape]:
+        shapes = (each for each in catalogue_shapes(Catalogue()) if each.instance_type in self.published)
+        return [dataclasses.replace(each, published=True) for each in shapes]
+
+    def device_classes(self) -> Mapping[str, ClassSpec] | None:
+        return self.specs
+
     async def exist(self, kind: str, namespace: str, names: Any) -> Mapping[str, bool | None]:  # noqa: ARG002
         return dict.fromkeys(names)
 
@@ -65,15 +78,18 @@ def validated(
     policy: str = POLICY,
     *,
     found: Mapping[str, ClaimSpec] | None = None,
+    classes: Mapping[str, ClassSpec] | None = None,
+    published: Collection[str] = (),
     **fields: Any,
 ) -> Decision:
     async def find(kind: str, namespace: str, names: Collection[str]) -> Mapping[str, ClaimSpec]:
         return {name: each for name, each in (found or {}).items() if name in names}
 
     policies = load({"p.yaml": policy.encode()})
-    cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
+    known = {("team-a", name): each for name, each in templates.items()}
+    cluster = Cluster(claim_templates=known, specs=classes, published=frozenset(published))
     steer = PolicySteer(policies, cluster, lambda: 0.0)
-    bounds = ClaimBounds(steer, find, Inline(), Sources.of("neuron.aws.com", policies))
+    bounds = ClaimBounds(steer, find, Inline(), policies.sources("neuron.aws.com"))
     validator = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds)
     return asyncio.run(validator.review(request(manifest, **fields)))
 
@@ -95,6 +111,7 @@ def test_a_claim_that_allows_another_family_is_denied() -> None:
 @pytest.mark.parametrize(
     "decision",
     [
+        pytest.param(validated(using(), {"mine": spec()}, published=["trn2.48xlarge"]), id="by what the cluster has"),
         pytest.param(validated(using(), {"mine": spec("trn2.48xlarge")}), id="by the claim"),
         pytest.param(
             validated(using(nodeSelector={INSTANCE_TYPE: "trn2.48xlarge"}), {"mine": spec()}), id="by the pod"
@@ -127,6 +144,21 @@ def test_the_logical_neuron_core_of_the_policy_binds_claims() -> None:
     assert said == "request 'devices' of 'mine' sets no logical NeuronCore, and policy 'research' is locked to 1."
     (said,) = errors(validated(using(), {"mine": spec(trn2, 2)}, LNC))
     assert said == "request 'devices' of 'mine' sets logical NeuronCore 2, and policy 'research' is locked to 1."
+
+
+def test_the_config_of_a_device_class_is_for_its_own_requests() -> None:
+    config = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}
+    sets_one = read_class(
+        "resource.k8s.io/v1", {"config": [{"opaque": {"driver": "neuron.aws.com", "parameters": config}}]}
+    )[0]
+    classes = {"neuron.aws.com": ClassSpec(), "lnc-1": sets_one}
+    one, other = spec("trn2.48xlarge"), spec("trn2.48xlarge", device_class="lnc-1")
+    assert errors(validated(using(), {"mine": other}, LNC, classes=classes)) == []
+    both = structs.replace(
+        one, requests=(*other.requests, *(structs.replace(each, name="bare") for each in one.requests))
+    )
+    (said,) = errors(validated(using(), {"mine": both}, LNC, classes=classes))
+    assert said == "request 'devices' of 'mine' sets no logical NeuronCore, and policy 'research' is locked to 1."
 
 
 def test_a_policy_that_cannot_be_evaluated_denies() -> None:

@@ -9,8 +9,7 @@ from checks.claims.selectors import ExpressionMemory, Judged, judge
 from neuron.api.claim_specs import Selector
 from policies.judging.selectors import DeviceSelectors
 from tests.support.validation import INDEX
-from webhook.reviews.effort import Costs, of_selectors, of_unread
-from webhook.reviews.turns import DecisionQueue
+from webhook.reviews.effort import Costs, DecisionQueue, of_selectors, of_unread
 from webhook.reviews.worker_threads import SIZES
 
 PLAIN = "device.attributes['neuron.aws.com'].cores == "

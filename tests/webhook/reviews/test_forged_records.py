@@ -24,8 +24,7 @@ from tests.support.manifests import CORE, NEURON, container, pod
 from tests.support.trainium import trainium
 from tests.webhook.reviews.policed import reviewer
 from tests.webhook.reviews.test_claim_bounds import Cluster
-from webhook.reviews.claim_bounds import ClaimBounds
-from webhook.reviews.policy_steering import PolicySteer
+from webhook.reviews.policy_steering import ClaimBounds, PolicySteer
 from webhook.reviews.validate import Validator
 from webhook.reviews.worker_threads import Inline
 
@@ -101,7 +100,7 @@ def plain(manifest: Any) -> Any:
 def validated(manifest: Any, policies: PolicySet, templates: Mapping[str, ClaimSpec], **fields: Any) -> Decision:
     cluster = Cluster(claim_templates={("team-a", name): each for name, each in templates.items()})
     steer = PolicySteer(policies, cluster, lambda: 0.0)
-    bounds = ClaimBounds(steer, find_nothing, Inline(), Sources.of(CLASS, policies))
+    bounds = ClaimBounds(steer, find_nothing, Inline(), policies.sources(CLASS))
     binds = any(rule.spec.binds_claims for rule in policies.conversions)
     inner = Validator(trainium(), policies.catalogue, cluster, steer.of_template, bounds=bounds if binds else None)
     return asyncio.run(reviewer(policies, inner, cluster=cluster).review(request(manifest, **fields)))
@@ -145,7 +144,7 @@ def test_a_record_gets_devices_of_no_other_class(policies: PolicySet) -> None:
 def test_a_template_of_another_class_verifies_no_record() -> None:
     stored = forged(ONE)
     spec = read_spec(template_spec(1, "secret-gpu"))
-    assert verify(stored, lambda _: spec, Sources.of(CLASS)) is None
+    assert verify(stored, lambda _: spec, Sources(frozenset({CLASS}))) is None
 
 
 # --- generated records ------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def test_a_record_that_is_not_verified_admits_nothing(
     manifest = forged(record, name, claim=claim)
     with_record, without = (validated(each, policies, templates) for each in (manifest, plain(manifest)))
     if with_record.allowed:
-        is_ours = verify(manifest, templates.get, Sources.of(CLASS, policies)) is not None
+        is_ours = verify(manifest, templates.get, policies.sources(CLASS)) is not None
         assert is_ours or without.allowed
     elif without.allowed:
         # What the pod says of itself can only be refused: as a conversion that another webhook has damaged.

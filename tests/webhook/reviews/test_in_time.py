@@ -12,12 +12,13 @@ from conversion.patches.decision import Decision
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from policies.judging.rules import PolicySet
+from tests.support.callers import caller_waits
 from tests.support.manifests import container, pod
 from tests.support.timing import assert_below
 from tests.webhook.reviews.policed import FOUR, V1, Ticking, Watching, judged, many_names, reviewer, sent, written
 from tests.webhook.reviews.test_policed import policy, texts_of
-from webhook.reviews.policy_allowance import Allowance
-from webhook.reviews.worker_threads import LaneFullError, LaneTimeoutError, Result, ThreadLane, caller_waits
+from webhook.reviews.policy_requests import Allowance
+from webhook.reviews.worker_threads import LaneFullError, LaneTimeoutError, Result, ThreadLane
 
 # --- time-outs do not open doors ----------------------------------------------------------------------------------
 

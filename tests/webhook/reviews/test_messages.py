@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from neuron.findings import Finding, warning
 from webhook.edge.reviews import warnings
-from webhook.reviews.warning_lines import fitting
+from webhook.reviews.reviewer import fitting
 
 WORDS = st.lists(
     st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=20), max_size=60

@@ -13,7 +13,6 @@ from conversion.claims.templates import Template
 from conversion.facts import NamespaceFacts
 from conversion.objects.wire import AdmissionRequest, GroupVersionKind
 from conversion.patches.decision import Decision
-from conversion.ports import TemplateUnavailableError
 from neuron.findings import Finding
 from neuron.hardware.instances import Observation
 from policies.files.loader import load
@@ -21,6 +20,7 @@ from policies.judging.rules import PolicySet
 from tests.support.clusters import FakeCluster, FakeTemplates, first_step, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
+from webhook.reviews.reviewer import TemplateUnavailableError
 from webhook.reviews.worker_threads import Inline
 
 LEGACY = pod(container(neuron="4"))

@@ -10,7 +10,6 @@ import pytest
 
 from conversion.objects.wire import AdmissionRequest
 from conversion.patches.decision import Decision, Outcome
-from conversion.ports import OtherTemplateError, TemplateUnavailableError
 from neuron.findings import Finding
 from policies.applying.steering import SteeringRefusedError, finder
 from policies.files.loader import load
@@ -18,6 +17,7 @@ from policies.judging.rules import PolicySet
 from tests.policies.files.test_claim_templates import template_policy
 from tests.support.clusters import FakeTemplates, first_step, mutator, request
 from tests.support.manifests import container, pod
+from webhook.reviews.reviewer import OtherTemplateError, TemplateUnavailableError
 from webhook.reviews.workloads import EarlyTemplates
 
 MATCH = "  match: {namespaces: [team-*], conditions: [{name: c, expression: CONDITION}]}\n"

@@ -21,8 +21,8 @@ from policies.files.store import Loaded, PolicyStore, StoreOptions
 from policies.judging.rules import PolicySet
 from tests.support.serving import Answering, decoded_review
 from webhook.reviews.policed import PolicedValidator
-from webhook.reviews.policy_allowance import Execution
 from webhook.reviews.policy_metrics import PolicyMetrics
+from webhook.reviews.policy_requests import Execution
 from webhook.reviews.reviewer import Reviewer
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Hashable
 
 import pytest
 
-from webhook.reviews import policy_allowance as allowance
-from webhook.reviews.policy_allowance import Allowance, run_with_retry
-from webhook.reviews.worker_threads import Inline, LaneFullError, Result, caller_waits
+from tests.support.callers import caller_waits
+from webhook.reviews import policy_requests as allowance
+from webhook.reviews.policy_requests import Allowance, run_with_retry
+from webhook.reviews.worker_threads import Inline, LaneFullError, Result
 
 
 class ManualClock:

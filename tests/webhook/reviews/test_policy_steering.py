@@ -22,7 +22,7 @@ from tests.support.clusters import FakeCluster, mutator, request
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
 from tests.support.trainium import trainium
-from webhook.reviews.policy_allowance import Allowance
+from webhook.reviews.policy_requests import Allowance
 from webhook.reviews.policy_steering import PolicySteer
 from webhook.reviews.validate import Validator
 

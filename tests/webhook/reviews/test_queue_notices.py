@@ -20,8 +20,7 @@ from tests.support.clusters import first_step, mutator, request, reviewed
 from tests.support.manifests import container, pod
 from tests.support.neuron_policies import neuron_policy
 from tests.support.trainium import trainium
-from webhook.reviews.mutate import Mutator
-from webhook.reviews.queue_notices import QueueNotices
+from webhook.reviews.mutate import Mutator, QueueNotices
 from webhook.reviews.validate import Validator
 
 LABEL = "kueue.x-k8s.io/queue-name"

@@ -10,10 +10,9 @@ import pytest
 from conversion.asks import records
 from conversion.asks.claimed import claimed
 from conversion.facts import NamespaceFacts
-from conversion.findings.verification import Sources, verify
+from conversion.findings.verification import verify
 from conversion.objects import pods
 from conversion.patches.decision import Decision, Outcome
-from conversion.ports import TemplateUnavailableError
 from neuron.api.claim_reader import read_claim
 from neuron.api.claim_specs import ClaimSpec
 from neuron.findings import Finding
@@ -25,7 +24,8 @@ from tests.support.trainium import trainium
 from tests.support.validation import FakeClaims
 from webhook.reviews.mutate import Mutator
 from webhook.reviews.policy_steering import PolicySteer
-from webhook.reviews.template_checks import TemplateChecks
+from webhook.reviews.reviewer import TemplateUnavailableError
+from webhook.reviews.steered import TemplateChecks
 from webhook.reviews.validate import Validator
 from webhook.server.standalone import StandaloneBackend
 
@@ -188,7 +188,7 @@ def test_a_template_that_cannot_be_read_is_a_difference() -> None:
 
 def test_templates_are_not_checked_without_a_cluster() -> None:
     backend, options = StandaloneBackend(), trainium()
-    checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates)
+    checks = TemplateChecks(options, POLICIES.catalogue, backend.view, backend.templates).find
     steer = PolicySteer(POLICIES, backend.view, lambda: 0.0)
     decision = reviewed(
         Mutator(options, POLICIES.catalogue, backend.view, backend.templates, steer, checks=checks), WHOLE
@@ -248,7 +248,7 @@ def test_a_record_names_the_claim_if_the_users_own_looks_the_same() -> None:
 def test_a_template_of_an_operator_verifies_no_record() -> None:
     """Its selectors may admit whole nodes, so policies count the claim itself."""
     stored = patched(WHOLE, reviewed(subject(), WHOLE))
-    assert verify(stored, lambda _: spec(1), Sources.of("neuron.aws.com", POLICIES)) is None
+    assert verify(stored, lambda _: spec(1), POLICIES.sources("neuron.aws.com")) is None
 
 
 def test_a_record_with_an_invalid_template_name_is_ignored() -> None:

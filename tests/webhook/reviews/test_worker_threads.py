@@ -9,10 +9,19 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.callers import caller_waits
 from tests.support.timing import assert_below
 from webhook.reviews import worker_threads as lane
-from webhook.reviews.slices import PAUSE, SLICE, working_time
-from webhook.reviews.worker_threads import SIZES, Inline, LaneFullError, LaneTimeoutError, ThreadLane, caller_waits
+from webhook.reviews.worker_threads import (
+    PAUSE,
+    SIZES,
+    SLICE,
+    Inline,
+    LaneFullError,
+    LaneTimeoutError,
+    ThreadLane,
+    working_time,
+)
 
 MEDIUM, LONG = 2 * SIZES[0].estimate, 2 * SIZES[1].estimate
 """Estimates, in seconds."""

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.serving import ROOT, Client, Process, review
-from webhook.server import memory
+from webhook.server import app as memory
 from webhook.server.certificates import running
 
 SCRIPT = """
 import ctypes, sys
 from pathlib import Path
-from webhook.server import memory
+from webhook.server import app as memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -36,7 +36,7 @@ print(resident() >> 20)
 SMALL = """
 import os
 from pathlib import Path
-from webhook.server import memory
+from webhook.server import app as memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

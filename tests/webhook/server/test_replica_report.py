@@ -7,7 +7,7 @@ import pytest
 
 from cluster.kinds.replicas import ReplicaStatus, UnsentStatus
 from policies.judging.coverage import Unsent
-from webhook.edge.application import Check
+from webhook.edge.endpoints import Check
 from webhook.server.certificates import report
 
 

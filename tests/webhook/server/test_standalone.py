@@ -6,8 +6,8 @@ import pytest
 
 from cluster.store import Store
 from conversion.facts import NO_FACTS, ClusterView
-from conversion.ports import TemplateStore
 from tests.support.generated import template
+from webhook.reviews.reviewer import TemplateStore
 from webhook.server.standalone import MemoryTemplates, StandaloneBackend
 
 

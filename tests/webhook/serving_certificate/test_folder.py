@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from certs import files, material
-from certs.files import CertificateFilesError
+from certs import material
 from runtime.api_transport import Connection
 from runtime.startup import StartupError
 from tests.support.fake_api import FakeApi, eventually
@@ -18,7 +17,8 @@ from tests.webhook.server.test_certificates import MUTATING, bundles, configurat
 from webhook.edge import server
 from webhook.server.certificates import Certificates, keeping
 from webhook.server.settings import WebhookSettings
-from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
+from webhook.serving_certificate import live as files
+from webhook.serving_certificate.live import CertificateFilesError, CertificateFolder, LiveCertificate
 
 NOW = dt.datetime.now(dt.UTC)
 

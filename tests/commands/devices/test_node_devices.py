@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from commands.devices import node_fit
-from commands.devices.node_fit import NodeLoads
+from commands.cluster.snapshot import NodeLoads
+from commands.devices.node_devices import requirement_text, taint_text, unmet_selection, untolerated
 from neuron.api.nodes import UNSCHEDULABLE, Node, read_node, unmet_terms
 from neuron.api.taints import Taint
 
@@ -69,8 +69,8 @@ def test_node_selector_and_affinity_are_both_required() -> None:
     terms = [{"matchExpressions": [requirement("zone", "In", "b")]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pod = {"spec": {"nodeSelector": {"disk": "hdd"}, "affinity": affinity}}
-    assert [each["key"] for each in node_fit.unmet_selection(pod, node())] == ["disk", "zone"]
-    assert node_fit.unmet_selection({"spec": {"nodeSelector": {"disk": "ssd"}}}, node()) == []
+    assert [each["key"] for each in unmet_selection(pod, node())] == ["disk", "zone"]
+    assert unmet_selection({"spec": {"nodeSelector": {"disk": "ssd"}}}, node()) == []
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_node_selector_and_affinity_are_both_required() -> None:
 def test_tolerations_match_taints(toleration: dict[str, Any] | None, tolerated: bool) -> None:
     taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
     pod = {"spec": {"tolerations": [toleration] if toleration else None}}
-    assert node_fit.untolerated(pod, node(taints=[taint])) == ([] if tolerated else [Taint.read(taint)])
+    assert untolerated(pod, node(taints=[taint])) == ([] if tolerated else [Taint.read(taint)])
 
 
 def test_a_preference_excludes_no_node() -> None:
     mild = {"key": "team", "effect": "PreferNoSchedule"}
-    assert node_fit.untolerated({"spec": {}}, node(taints=[mild])) == []
+    assert untolerated({"spec": {}}, node(taints=[mild])) == []
 
 
 def test_a_cordoned_node_has_the_taint_of_kubernetes() -> None:
     cordoned = node(unschedulable=True)
-    assert [each.key for each in node_fit.untolerated({"spec": {}}, cordoned)] == [UNSCHEDULABLE]
+    assert [each.key for each in untolerated({"spec": {}}, cordoned)] == [UNSCHEDULABLE]
     pod = {"spec": {"tolerations": [{"key": UNSCHEDULABLE, "operator": "Exists"}]}}
-    assert node_fit.untolerated(pod, cordoned) == []
+    assert untolerated(pod, cordoned) == []
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_a_cordoned_node_has_the_taint_of_kubernetes() -> None:
     ],
 )
 def test_requirements_are_described(term: dict[str, Any], text: str) -> None:
-    assert node_fit.requirement_text(term) == text
+    assert requirement_text(term) == text
 
 
 def test_taints_are_described() -> None:
-    assert node_fit.taint_text(Taint("a")) == "a:NoSchedule"
-    assert node_fit.taint_text(Taint("a", "b", "NoExecute")) == "a=b:NoExecute"
+    assert taint_text(Taint("a")) == "a:NoSchedule"
+    assert taint_text(Taint("a", "b", "NoExecute")) == "a=b:NoExecute"
 
 
 # --- CPU, memory and the number of pods ---------------------------------------------------------------------------

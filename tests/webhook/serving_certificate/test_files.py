@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from certs import files, material
+from certs import material
 from tests.support.disks import own_disk
 from webhook.edge import server
+from webhook.serving_certificate import live as files
 from webhook.serving_certificate.live import CertificateFolder, LiveCertificate
 
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)

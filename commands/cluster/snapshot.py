@@ -1,29 +1,34 @@
-"""Reads the objects of a cluster that say which devices there are and who uses them, page by page.
+"""Reads the objects of a cluster, page by page: those that say which devices there are and who uses them, and a store.
 
 Objects are JSON mappings with the fields that commands need: large fields that none of them needs are left out. What
 cannot be read is an `Unseen` with the reason.
 """
 
+import asyncio
 import dataclasses
 import datetime as dt
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 
+import msgspec
 import orjson
 import yaml
 from msgspec import structs
 
+from cluster.bounded_objects import Holdings, Key
+from cluster.collections import OTHERS, RESIZERS, SUPPLIES, TEMPLATES, KeptKind
 from cluster.kinds.device_classes import UNREADABLE_CLASS, project_class
 from cluster.kinds.nodes import neuron_kind
 from cluster.kinds.resource_slices import slice_facts
-from cluster.reflector import key_of
+from cluster.look_ups import LookUps
+from cluster.reflector import ObjectReader, key_of
 from cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, StoredKind
-from commands.cluster.reader import ClusterReader, Object, Seen, Unseen, answered, items
-from commands.cluster.store import Kept
-from commands.devices.node_fit import NodeLoads
-from conversion.claims.containers import names_legacy
+from cluster.store import DEVICE_CLASS, NODE, RESOURCE_SLICE, Store, StoredKind
+from commands.cluster.reader import ENDED, ClusterReader, Object, Seen, Unseen, answered, is_missing, items, unseen
+from conversion.claims.containers import basic_requests, names_legacy
 from neuron import names
 from neuron.api.fields import WrongFormError, mapping, mappings, text
 from neuron.api.nodes import Node, read_node
@@ -31,10 +36,23 @@ from neuron.api.slices import TAINT_RULE, Slice, read_rule, read_slice, tainted
 from neuron.api.stored_claims import PODS as RESERVED_PODS
 from neuron.api.stored_claims import StoredClaim, User, read_stored_claim
 from neuron.api.workloads import group_of
-from runtime.api_server import RESOURCE_GROUP, ApiServerError, Resource, UnreachableError
+from neuron.quantities import amount_of
+from runtime.api_server import (
+    JSON,
+    PARTIAL_LIST,
+    RESOURCE_GROUP,
+    ApiServerError,
+    ClusterUnavailableError,
+    Resource,
+    UnreachableError,
+    explain,
+)
 from runtime.files import open_regular
+from runtime.watching import Counters
 
 T = TypeVar("T")
+Kept: TypeAlias = Seen[tuple[Key, T]]
+"""What a store keeps of all objects of a kind, by key."""
 
 _POD_MARKS: Final = (b'"resourceClaims"', b'"extendedResourceClaimStatus"', names.NEURON_TAINT_KEY.encode())
 """One of these is in every pod that may use Neuron devices: all legacy resources begin with the third."""
@@ -63,6 +81,49 @@ _POD_SPEC: Final = (
 )
 _POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
 _CONTAINERS: Final = ("initContainers", "containers")
+
+
+_COUNTED: Final = "pods"
+
+
+class NodeLoads:
+    """What the pods on each node request: CPU, memory, ephemeral storage, and their number."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, pod: Object) -> None:
+        """Count a pod, if it is on a node and has not ended."""
+        spec, node = mapping(pod.get("spec")), mapping(pod.get("spec")).get("nodeName")
+        if node and mapping(pod.get("status")).get("phase") not in ENDED:
+            amounts: Any = basic_requests(spec)
+            self._sums[str(node)].update({**amounts, _COUNTED: 1})
+
+    def clear(self) -> None:
+        """Forget all pods: they are read again."""
+        self._sums.clear()
+
+    def lacking(self, pod: Object, node: Node) -> dict[str, str]:
+        """Resources of which a node has too little free for one more pod, with the amounts as a text.
+
+        A resource that the Node does not state is not judged.
+        """
+        used: Any = self._sums.get(node.name, Counter())
+        found = {}
+        for resource, wanted in {**basic_requests(pod.get("spec")), _COUNTED: Decimal(1)}.items():
+            offered = amount_of(node.allocatable.get(resource))
+            free = max(offered - used[resource], Decimal(0))
+            if resource in node.allocatable and wanted > 0 and free < wanted:
+                shown = [_shown(resource, each) for each in (free, offered, wanted)]
+                found[resource] = f"{shown[0]} of {shown[1]} {resource} free, the pod needs {shown[2]}"
+        return found
+
+
+def _shown(resource: str, amount: Decimal) -> str:
+    """An amount for people: 3.5, or 12.5Gi."""
+    if resource in (_COUNTED, "cpu"):
+        return f"{amount.normalize():f}"
+    return f"{(amount / 2**30).quantize(Decimal('0.1'), ROUND_DOWN).normalize():f}Gi"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -324,3 +385,84 @@ def _items(document: object) -> Iterator[Object]:
         yield from (item for item in items if isinstance(item, Mapping))
     elif "kind" in document:
         yield document
+
+
+# --- a store of the cluster, by one list of each kind; nothing is followed afterwards ---------------------------------
+
+
+async def read_store(
+    reader: ClusterReader, address: str, have: Mapping[StoredKind[Any], Kept[Any]] | None = None
+) -> Store:
+    """The store of a cluster as it is now; it asks the API server for the claims that pods name (`Store.exist`).
+
+    Args:
+        address: of the API server, for messages.
+        have: what the caller has read, by kind: it is not read again.
+
+    Raises:
+        ApiServerError: the cluster does not answer.
+        ClusterUnavailableError: a kind without which nothing can be said cannot be listed.
+    """
+    known = have or {}
+    store = Store(look_up=LookUps(reader.server, lambda: float("inf")).exist)
+    version = await reader.version()
+    store.set_kubernetes_version("" if isinstance(version, Unseen) else version)
+    kept: tuple[KeptKind[Any], ...] = (RESIZERS, TEMPLATES, *OTHERS, *SUPPLIES)
+    found = {**known, **await read_kinds(reader, (each for each in kept if each.kind not in known))}
+    problems = {each.kind: _problem(each, found[each.kind]) for each in kept}
+    fatal = dict.fromkeys(filter(None, (problems[each.kind] for each in kept if each.needed)))
+    if fatal:
+        raise ClusterUnavailableError(f"the cluster at {address} cannot be used: {'; '.join(fatal)}")
+    fill(store, found)
+    store.unseen = problems[RESIZERS.kind]
+    unlisted = next(filter(None, (problems[each.kind] for each in SUPPLIES)), "")
+    store.unlisted_pools(lambda: unlisted)
+    return store
+
+
+async def read_kinds(reader: ClusterReader, kinds: Iterable[KeptKind[Any]]) -> dict[StoredKind[Any], Kept[Any]]:
+    """What is kept of all objects of some kinds. A collection that a cluster need not have is empty if it has none."""
+    wanted = tuple(kinds)
+    read = await asyncio.gather(*(_read(reader, each) for each in wanted))
+    return {each.kind: seen for each, seen in zip(wanted, read, strict=True)}
+
+
+def fill(store: Store, found: Mapping[StoredKind[Any], Kept[Any]]) -> None:
+    """Put what was read of some kinds into a store. A kind that was seen is complete."""
+    for kind, seen in found.items():
+        for key, projection in items(seen):
+            store.put(kind, key, projection)
+        if not isinstance(seen, Unseen):
+            store.complete(kind)
+
+
+def _problem(kept: KeptKind[Any], seen: Kept[Any]) -> str:
+    """Why the objects of a kind cannot be listed, as a clause; empty if they were."""
+    if not isinstance(seen, Unseen):
+        return ""
+    return seen.why if seen.error is None else explain(seen.error, "list", kept.collection.resource)
+
+
+async def _read(reader: ClusterReader, kept: KeptKind[T]) -> Kept[T]:
+    """What is kept of all objects of a kind."""
+    objects = ObjectReader(kept.collection.resource, kept.projection, Counters())
+    found: Holdings[T] = Holdings(kept.projection.bounds)
+
+    def restart() -> None:
+        nonlocal found
+        found = Holdings(kept.projection.bounds)
+
+    def take(raw: msgspec.Raw) -> None:
+        key, _, projection = objects.read(memoryview(raw))
+        if projection is not None:
+            found.put(key, projection)
+
+    for served in filter(None, (kept.collection, kept.older)):
+        accept = PARTIAL_LIST if served.metadata_only else JSON
+        try:
+            await reader.read(served.resource, take, restart, accept=accept, **served.query)
+            break
+        except ApiServerError as error:
+            if kept.installed or not is_missing(error):
+                return unseen(error, served.resource, "list")
+    return tuple(found.items())

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from commands.cluster.reader import ClusterReader, Progress, Unseen
+from commands.cluster.snapshot import ClusterSnapshot, read_snapshot
 from commands.devices.device_map import build
-from commands.devices.snapshot import ClusterSnapshot, read_snapshot
 from neuron.api.nodes import read_node
 from runtime.api_server import Resource
 from runtime.api_transport import Connection, load_configuration
