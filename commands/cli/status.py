@@ -21,7 +21,8 @@ from runtime import console
 from runtime.text import named
 
 if TYPE_CHECKING:
-    from commands.status.snapshot import ProbeResult, StatusSnapshot
+    from commands.status.probe import ProbeResult
+    from commands.status.snapshot import StatusSnapshot
 
 
 WRONG: Final = 1
@@ -109,7 +110,7 @@ async def _probe(
     namespace: str,
     timeout: float,  # noqa: ASYNC109 - of the command
 ) -> "ProbeResult":
-    from commands.status.snapshot import probe as run
+    from commands.status.probe import probe as run
 
     started, line = time.monotonic(), console.ProgressLine()
 

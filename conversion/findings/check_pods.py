@@ -259,7 +259,6 @@ def _is_ours(entry: Mapping[str, Any], known: Mapping[str, KnownClaim]) -> bool:
 _SECTIONS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("limits", "requests")
 _LEGACY: Final = frozenset(names.LEGACY_RESOURCES)
-_LONGEST_NAME: Final = 63
 _WORDS: Final = (b"neuron", b"aws", b"amazon", b"\\u")
 _RESOURCES: Final = frozenset({*_AMOUNTS, "claims"})
 _MOST_NAMES: Final = 128
@@ -283,7 +282,7 @@ def misspelt_resources(pod: pods.Pod, known: Collection[str] = ()) -> Iterator[F
         raw = bytes(container.resources)
         if left <= 0 or _ONLY_KNOWN(raw) or not any(word in raw.lower() for word in _WORDS):
             continue
-        called = container.name[:_LONGEST_NAME]
+        called = container.name[:63]  # the longest name that Kubernetes allows
         resources = container.decode_resources(path) or {}
         for field in (short(each) for each in resources if each not in _RESOURCES):
             # Kubernetes does not know fields such as `limit`; kinds of others keep them.

@@ -70,7 +70,7 @@ BOTH = [{"name": LNC, "value": "1"}, {"name": "NEURON_RT_VIRTUAL_CORE_SIZE", "va
 @pytest.mark.parametrize("others", [(), (cores_container("b", 4, 2),)], ids=["alone", "beside another"])
 def test_a_container_that_contradicts_itself_is_denied(others: tuple[Any, ...]) -> None:
     (error,) = convert(typed_pod(cores_container("a", 4, *BOTH), *others)).errors
-    assert (error.code, error.path) == ("NEU126", "spec.containers[0].env")
+    assert (error.code, error.path, error.value) == ("NEU126", "spec.containers[0].env", "2")
     assert str(error) == (
         "NEU126: container a sets NEURON_LOGICAL_NC_CONFIG to 1 and NEURON_RT_VIRTUAL_CORE_SIZE to 2: a container has"
         " one logical NeuronCore. Remove NEURON_RT_VIRTUAL_CORE_SIZE, or set the annotation"
@@ -88,17 +88,34 @@ def test_the_annotation_precedes_the_variable_and_says_so() -> None:
     assert lncs(decision) == [2]
     (found,) = [each for each in decision.warnings if each.code == "NEU226"]
     assert "the driver sets NEURON_LOGICAL_NC_CONFIG=2 in the container" in found.message
+    assert (found.path, found.value) == ("spec.containers[0].env", "1")
+    assert found.fix.startswith("Make the variable and the setting")
 
 
 @pytest.mark.parametrize(
-    "variable",
-    [{"name": LNC, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}, {"name": LNC, "value": "3"}],
+    ("variable", "value", "text"),
+    [
+        (
+            {"name": LNC, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
+            LNC,
+            "container a takes NEURON_LOGICAL_NC_CONFIG from elsewhere: its value is not known here, and cores are"
+            " counted with the default of the instance type. Write the value, or set the annotation"
+            " neuron.aws.com/logical-neuron-core.",
+        ),
+        (
+            {"name": LNC, "value": "3"},
+            "3",
+            "container a sets NEURON_LOGICAL_NC_CONFIG to '3', which is not 1 or 2: it does not count."
+            " Set it to 1 or 2.",
+        ),
+    ],
     ids=["from-elsewhere", "no-such-value"],
 )
-def test_a_value_that_is_not_known_is_reported(variable: dict[str, Any]) -> None:
+def test_a_value_that_is_not_known_is_reported(variable: dict[str, Any], value: str, text: str) -> None:
     decision = convert(typed_pod(cores_container("a", 4, variable)))
     assert lncs(decision) == []
-    assert codes(decision.warnings) == ["NEU225"]
+    (found,) = decision.warnings
+    assert (str(found), found.path, found.value) == (f"NEU225: {text}", "spec.containers[0].env", value)
 
 
 def test_a_pod_that_may_be_right_with_a_value_that_is_not_known_is_left() -> None:
@@ -319,6 +336,7 @@ def test_a_container_without_a_variable_gets_that_of_the_others_and_is_told(
     seen = {"trn2.48xlarge": Observation(devices=16, default_lnc=node), "trn1.32xlarge": Observation(devices=16)}
     decision = convert(pod, FakeCluster(seen=seen))
     found = [each for each in decision.warnings if each.code == "NEU226"]
+    assert {each.value for each in found} == ({"1"} if said else set())
     assert [str(each) for each in found] == said * [
         "NEU226: container b sets no logical NeuronCore and gets 1, as container a sets it; the device plugin gave it"
         " 2, the default of trn2.48xlarge. Set NEURON_LOGICAL_NC_CONFIG in container b to the one for which its model"

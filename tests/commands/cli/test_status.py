@@ -10,7 +10,7 @@ from aiohttp import web
 from click.testing import Result
 
 from cluster.kinds.replicas import LABELS
-from commands.status.snapshot import probe_pod
+from commands.status.probe import probe_pod
 from tests.support import installation
 from tests.support.fake_api import FakeApi, Handler, answer
 from tests.support.invoking import invoke

@@ -3,7 +3,7 @@
 import pytest
 
 from commands.status.lines import CheckResult, StatusLine
-from commands.status.snapshot import ProbeResult, namespace_of
+from commands.status.probe import ProbeResult, namespace_of
 from runtime.api_server import ApiServerError, StatusError, UnreachableError
 from tests.support.installation import configuration, deployment, named, said, well
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from commands.status.snapshot import PAUSE, ProbeResult, attempt, probe, probe_pod
+from commands.status.probe import PAUSE, ProbeResult, attempt, probe, probe_pod
 from conversion.claims.pools import Supply
 from conversion.patches.decision import Outcome
 from neuron.api.node_pools import read_pool
