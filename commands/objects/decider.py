@@ -168,6 +168,8 @@ class Decider:
                 changes[len(found)] = _ChangedPod(each, facts, change)
             found.append(facts)
         decided = self._decided(manifest, found, missing)
+        if not (changes or form):
+            return decided
         parts = (changes[at].part(each) if at in changes else each for at, each in enumerate(decided.parts))
         if any(each.severity is Severity.ERROR for each in manifest.form):
             # No cluster takes it, so that no pods are made of it.
