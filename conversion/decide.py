@@ -272,7 +272,8 @@ def decide(
         if not inputs.goes_on():
             break
         answer = _answer(each, subject, inputs)
-        if _exists(each.place):
+        # Most pods of a cluster exist, and few have the finding.
+        if _OF_NEW_PODS in [f.code for f in answer.findings] and _exists(each.place):
             answer = dataclasses.replace(answer, findings=tuple(f for f in answer.findings if f.code != _OF_NEW_PODS))
         unknown_kind = subject.kind if subject.entry is None else ""
         keys = [*misspelt_keys(each.place.template.get("metadata"))] if _is_ours(each) else []

@@ -70,9 +70,9 @@ class Style:
         """A text in printable characters, broken at the width; lines after the first one are indented."""
         return wrapped(printable(text, self.encoding), indent, self.width)
 
-    def labelled(self, rows: Iterable[Row], room: int) -> str:
-        """Rows with their labels, which take `room` columns, at the left."""
-        out, label = [], ""
+    def labelled(self, rows: Iterable[Row], room: int, label: str = "") -> str:
+        """Rows with their labels, which take `room` columns, at the left. `label`: of the row before them."""
+        out = []
         for row in rows:
             shown, label = row.label if row.label != label else "", row.label
             indent = room + 2 + (len(row.mark) + 1 if row.mark else 0)

@@ -4,10 +4,11 @@ import asyncio
 import dataclasses
 import datetime as dt
 import difflib
+import itertools
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -31,6 +32,7 @@ from runtime.console import wrapped
 
 if TYPE_CHECKING:
     from commands.explain.admission_preview import Chosen
+    from commands.explain.explaining import Explainer
     from commands.explain.explanation import Explanation
     from commands.explain.reads import Live, Reads, StoredPod
     from commands.objects.file_policies import FilePolicies
@@ -135,13 +137,17 @@ def explain(
     for fault in inputs.faults:
         say(str(fault))
     run = _Run(options, given, policies, inputs.sources, facts)
-    found = asyncio.run(run.live(cluster, here, names)) if names or cluster.is_chosen else run.offline(here)
-    for line in run.unread:
+    live = bool(names) or cluster.is_chosen
+    explainer, found = asyncio.run(run.live(cluster, here, names)) if live else run.offline(here)
+    # Text keeps less of each pod than its explanation, and reads all of them before its first page.
+    pages = render.as_json(list(found)) if output == "json" else render.as_text(found, console.style(os.environ))
+    first = list(itertools.islice(pages, 1))
+    for line in explainer.unread:
         say(line)
-    if inputs.sources and not names and not found:
+    if inputs.sources and not names and not explainer.pods:
         say("Nothing to explain: the files contain no pod, and no workload with pods.")
-    write_all(render.as_json(found) if output == "json" else render.as_text(found, console.style(os.environ)))
-    context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if any(each.blocked for each in found) else 0)
+    write_all(itertools.chain(first, pages))
+    context.exit(UNREADABLE if inputs.faults or run.missing else REFUSED if explainer.blocked else 0)
 
 
 def _told(word: str) -> str:
@@ -187,19 +193,19 @@ class _Run:
         self._sources = sources
         self._facts = facts
         self.missing = False
-        self.unread: list[str] = []
 
-    def offline(self, namespace: str) -> "list[Explanation]":
+    def offline(self, namespace: str) -> "tuple[Explainer, Iterator[Explanation]]":
         from commands.explain.admission_preview import Chosen
         from commands.explain.explaining import Explainer
 
         default = _BY_FLAG if "mode" in self._given else ASSUMED
         chosen = Chosen(self._options, default, self._policies)
         explainer = Explainer(chosen, self._sources, self._facts, None, namespace)
-        self.unread = explainer.unread
-        return list(explainer.files())
+        return explainer, explainer.files()
 
-    async def live(self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]) -> "list[Explanation]":
+    async def live(
+        self, cluster: ClusterChoice, namespace: str, named: Sequence[NamedObject]
+    ) -> "tuple[Explainer, Iterable[Explanation]]":
         from commands.cluster.reader import ClusterReader
         from commands.explain.explaining import Explainer
         from commands.explain.reads import CannotExplainError, Reads, StoredPod
@@ -217,11 +223,10 @@ class _Run:
             except (CannotExplainError, ApiServerError) as error:
                 raise CannotLookError(f"{server.address} cannot be read: {error}") from error
         explainer = Explainer(self._chosen(live), self._sources, self._facts, live, namespace)
-        self.unread = explainer.unread
         found = list(explainer.files())
         for each in stored:
             found += [explainer.pod(each)] if isinstance(each, StoredPod) else explainer.workload(each)
-        return found
+        return explainer, found
 
     async def _stored(self, reads: "Reads", target: NamedObject, namespace: str) -> "list[Manifest | StoredPod]":
         """What a target is in the cluster: a pod, or a workload and its pods that are not ready."""

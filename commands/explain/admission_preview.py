@@ -21,6 +21,7 @@ from commands.objects.manifests import FileStore, Manifest
 from conversion.asks.conversion_context import ConversionOptions
 from conversion.asks.pod_demand import PodDemand
 from conversion.asks.steering import Mode, ModeSettings, Steering, annotated_settings, combined
+from conversion.claims.templates import Template
 from conversion.decide import Part, PodFacts
 from conversion.objects import pods
 from conversion.objects.pod_places import PodPlace, path_text
@@ -266,9 +267,9 @@ class Previewer:
             name = str(entry.get("name") or "")
             template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
             if template in generated:
-                body = generated[template].spec["spec"]
-                read = _generated_spec(orjson.dumps(body))
-                yield ClaimUse(name, "ResourceClaimTemplate", template, read, body, generated=True)
+                made = generated[template]
+                read = _generated_spec(made)
+                yield ClaimUse(name, "ResourceClaimTemplate", template, read, made.spec["spec"], generated=True)
                 continue
             kind, named = ("ResourceClaimTemplate", template) if template else ("ResourceClaim", claim)
             if named:
@@ -333,10 +334,10 @@ def _with_group(claims: Iterable[ClaimUse], facts: PodFacts) -> Iterator[ClaimUs
         yield dataclasses.replace(each, shared_by=group_of(facts.place.template)) if equal else each
 
 
-@functools.lru_cache(maxsize=256)
-def _generated_spec(body: bytes) -> ClaimSpec:
-    """The spec of a generated template, which many pods have."""
-    return claim_spec(orjson.loads(body))
+@functools.lru_cache(maxsize=1024)
+def _generated_spec(template: Template) -> ClaimSpec:
+    """The spec of a generated template: one object for all pods that have it."""
+    return claim_spec(orjson.loads(orjson.dumps(template.spec["spec"])))
 
 
 def store_of(

@@ -38,6 +38,8 @@ class Explainer:
 
     Attributes:
         unread: lines about objects in the files on which decisions depend, and that have a wrong form; after `files`.
+        pods: how many were explained.
+        blocked: whether one of them is refused, or does not run.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class Explainer:
             namespace: of objects in files that set none.
         """
         self.unread: list[str] = []
+        self.pods = 0
+        self.blocked = False
         self._live = live
         self._files = files
         self._namespace = namespace
@@ -76,16 +80,16 @@ class Explainer:
         """The pods of the files, in their order."""
         for source in self._files:
             for document in source.documents:
-                for manifest in manifests(document, self._namespace):
+                for manifest in list(manifests(document, self._namespace)):
                     place = f"{source.name}:{document.line_of(manifest.path)}"
                     if (manifest.group, manifest.kind) in READERS:
                         found = unread(manifest.group, manifest.kind, manifest.data)
                         self.unread += [f"{place}: {each.path}: {each}" for each in found]
-                    yield from map(self._explanation, self._previewer.previews(manifest, place))
+                    yield from map(self._explained, list(self._previewer.previews(manifest, place)))
 
     def workload(self, manifest: Manifest) -> Iterator[Explanation]:
         """The pods that a workload of the cluster creates."""
-        yield from map(self._explanation, self._previewer.previews(manifest, ""))
+        yield from map(self._explained, self._previewer.previews(manifest, ""))
 
     def pod(self, facts: StoredPod) -> Explanation:
         """A pod of the cluster, which exists."""
@@ -126,7 +130,15 @@ class Explainer:
             )
         )
         told = (*notes, *facts.notes, *(live.notes if live else ()))
-        return Explanation(preview, None if bound else nodes, told, diagnosis)
+        return self._counted(Explanation(preview, None if bound else nodes, told, diagnosis))
+
+    def _explained(self, preview: AdmissionPreview) -> Explanation:
+        return self._counted(self._explanation(preview))
+
+    def _counted(self, explanation: Explanation) -> Explanation:
+        self.pods += 1
+        self.blocked = self.blocked or explanation.blocked
+        return explanation
 
     # --- where it could run -------------------------------------------------------------------------------------
 

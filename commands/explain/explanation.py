@@ -185,7 +185,7 @@ class Explanation:
             return self.diagnosis.state is not PodState.WELL
         preview = self.preview
         wrong = any(each.severity is Severity.ERROR for claim in preview.claims for each in claim.findings)
-        return preview.refused or wrong or any(effect.exceeded for effect in preview.quotas)
+        return wrong or any(effect.exceeded for effect in preview.quotas) or preview.refused
 
 
 # --- what a diagnosis depends on --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -48,15 +48,17 @@ _REASONS: Final = {
 }
 
 
-def as_text(explanations: Sequence[Explanation], style: Style) -> Iterator[str]:
-    """Text for people, page by page. A finding about several pods is given once, after all pods."""
-    shared = _shared(explanations)
+def as_text(explanations: Iterable[Explanation], style: Style) -> Iterator[str]:
+    """Text for people, page by page. A finding about several pods is given once, after all pods.
+
+    All explanations are read before the first page. Of each, only its text and its findings are kept.
+    """
+    about: dict[_Fact, tuple[Finding, list[str]]] = {}
+    pages = [_page(each, about, style) for each in explanations]
+    shared = {fact: (finding, subjects) for fact, (finding, subjects) in about.items() if len(subjects) > 1}
     before = ""
-    for each in explanations:
-        preview = each.preview
-        place = f" ({preview.place})" if preview.place else ""
-        head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
-        yield f"{before}{head}\n{style.labelled(list(_rows(each, shared)), _LABEL)}"
+    for page in pages:
+        yield before + "".join([each if isinstance(each, str) else each.text(shared, style) for each in page])
         before = "\n"
     if shared:
         rows: list[Row] = []
@@ -80,19 +82,43 @@ def _shown(preview: AdmissionPreview) -> Iterator[Finding]:
         yield from (finding for finding in preview.findings if finding.code != "NEU208")
 
 
-def _shared(explanations: Iterable[Explanation]) -> dict[_Fact, tuple[Finding, list[str]]]:
-    found: dict[_Fact, tuple[Finding, list[str]]] = {}
-    for each in explanations:
-        preview = each.preview
-        own = {
-            _fact(finding): finding for finding in (*_shown(preview), *(f for c in preview.claims for f in c.findings))
-        }
-        for fact, finding in own.items():
-            found.setdefault(fact, (finding, []))[1].append(preview.subject)
-    return {fact: (finding, subjects) for fact, (finding, subjects) in found.items() if len(subjects) > 1}
+class _Gap(NamedTuple):
+    """Where a page has a finding, whose text depends on other pods. `label`: of the row before it."""
+
+    finding: Finding
+    label: str
+
+    def text(self, shared: Collection[_Fact], style: Style) -> str:
+        return style.labelled([_finding(self.finding, shared)], _LABEL, self.label)
 
 
-def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[Row]:
+def _page(
+    explanation: Explanation, about: dict[_Fact, tuple[Finding, list[str]]], style: Style
+) -> tuple[str | _Gap, ...]:
+    """The texts of a page and its findings, in their order. `about`: the findings about all pods, with the pods."""
+    preview = explanation.preview
+    place = f" ({preview.place})" if preview.place else ""
+    head = style.painted(printable(preview.subject, style.encoding), BOLD) + printable(place, style.encoding)
+    page: list[str | _Gap] = [f"{head}\n"]
+    rows: list[Row] = []
+    label = ""
+    for each in _rows(explanation):
+        if isinstance(each, Row):
+            rows.append(each)
+            continue
+        if rows:
+            page.append(style.labelled(rows, _LABEL, label))
+            label, rows = rows[-1].label, []
+        page.append(_Gap(each, label))
+        label = str(each.severity)
+    page.append(style.labelled(rows, _LABEL, label))
+    own = (*_shown(preview), *(finding for claim in preview.claims for finding in claim.findings))
+    for fact, finding in {_fact(each): each for each in own}.items():
+        about.setdefault(fact, (finding, []))[1].append(preview.subject)
+    return tuple(page)
+
+
+def _rows(explanation: Explanation) -> Iterator[Row | Finding]:
     preview = explanation.preview
     if (diagnosis := explanation.diagnosis) is not None:
         yield Row("state", diagnosis.text, f"{diagnosis.state}:", _STATES[diagnosis.state])
@@ -108,12 +134,12 @@ def _rows(explanation: Explanation, shared: Collection[_Fact] = ()) -> Iterator[
         yield Row("policies", f"{hit.kind} {named(hit.policy)} ({hit.place}) {hit.effect}", *_mark(denies=hit.denies))
         yield from (Row("policies", f"  its message: {cited(message)}") for message in hit.messages)
     yield _result(preview)
-    yield from _claims(preview, shared)
+    yield from _claims(preview)
     if not preview.stored:
         yield from _patch(preview.decision)
     for effect in preview.quotas:
         yield Row("quota", str(effect), *_mark(denies=effect.exceeded))
-    yield from (_finding(finding, shared) for finding in _shown(preview))
+    yield from _shown(preview)
     if explanation.nodes is not None:
         yield from _nodes(explanation.nodes)
     yield from (Row("note", note) for note in explanation.notes)
@@ -140,7 +166,7 @@ def _result(preview: AdmissionPreview) -> Row:
     return Row("now" if preview.stored else "result", reason, f"{text}:" if reason else text, colour)
 
 
-def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[Row]:
+def _claims(preview: AdmissionPreview) -> Iterator[Row | Finding]:
     for claim in preview.claims:
         made = "generated template" if claim.generated else "template" if "Template" in claim.kind else "claim"
         by_group = f", shared by the pods of PodGroup {named(claim.shared_by)}" if claim.shared_by else ""
@@ -149,7 +175,7 @@ def _claims(preview: AdmissionPreview, shared: Collection[_Fact]) -> Iterator[Ro
             yield Row("claim", f"  its requests are not known: there is no {claim.kind} of this name")
         elif claim.spec is not None:
             yield from (Row("claim", f"  {line}") for line in claim_lines(claim.spec))
-        yield from (_finding(finding, shared) for finding in claim.findings)
+        yield from claim.findings
 
 
 def _patch(decision: Decision) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from conversion.asks.pod_demand import KnownClaim, readable_names
 from conversion.asks.steering import NO_STEERING, Steering
 from conversion.claims.templates import API_VERSION as TEMPLATE_VERSION
 from conversion.claims.templates import Template
+from conversion.claims.work import remember_lists
 from conversion.decide import (
     Answer,
     DecisionInputs,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _MOST_REMEMBERED: Final = 1024
 """Answers about pods, of about 10 KiB each."""
 _POD: Final = ("", "Pod")
+remember_lists()
 _NONE_MISSING: Final[Collection[tuple[str, str]]] = ()
 
 
@@ -166,6 +168,8 @@ class Decider:
                 changes[len(found)] = _ChangedPod(each, facts, change)
             found.append(facts)
         decided = self._decided(manifest, found, missing)
+        if not (changes or form):
+            return decided
         parts = (changes[at].part(each) if at in changes else each for at, each in enumerate(decided.parts))
         if any(each.severity is Severity.ERROR for each in manifest.form):
             # No cluster takes it, so that no pods are made of it.

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import orjson
 
-from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, pieces, recognise
+from commands.objects.long_lists import LONG, JsonObjects, ListPart, LongList, Piece, Reading, pieces, plain, recognise
 from commands.objects.yaml_items import ItemShape, Look, YamlItems
 from runtime.yaml_nodes import Mapping_, Sequence_, YamlError, YamlNode, YamlSyntaxError, compose, resolve
 
@@ -62,8 +62,9 @@ class Document:
         part: what it is of a List; None for a whole document. Only an item has content.
         place: path of an item in its List.
         after: text of the file between it and the next one.
-        value: of an item, if it was parsed while the List was read.
-        shape: of an item in YAML, if `value` comes from an item of the same shape.
+        reading: of an item in JSON.
+        value: of an item in YAML, if it comes from an item of the same shape.
+        shape: of that item.
         learn: of an item in YAML: keeps the shape of its text.
     """
 
@@ -76,6 +77,7 @@ class Document:
     part: ListPart | None = None
     place: tuple[str | int, ...] = ()
     after: str = ""
+    reading: Reading | None = None
     value: dict[str, object] | None = None
     shape: ItemShape | None = None
     learn: Callable[[str, Look | None, YamlNode], None] | None = None
@@ -84,7 +86,7 @@ class Document:
     def _content(self) -> "_Content":
         if self.left_out or self.part in (ListPart.HEAD, ListPart.TAIL):
             return _Content(None, None)
-        value = self.value
+        value = plain(self.text) if self.reading else self.value
         if value is None and self.json:
             # The places of values are found when they are asked for; nodes take forty times as long.
             found = JsonObjects().certain(self.text)
@@ -152,7 +154,7 @@ class Document:
 
     @functools.cached_property
     def _json_places(self) -> "_JsonPlaces":
-        return _JsonPlaces(self.text)
+        return _JsonPlaces(self.text, unique=not self.repeated)
 
     @functools.cached_property
     def _line_ends(self) -> list[int]:
@@ -277,7 +279,7 @@ def _parts(found: Iterable[Piece], items: YamlItems | None) -> Iterator[Document
         made = Document(1, piece.text, line, items is None, column, False, piece.part, after=piece.after)
         if piece.part is ListPart.ITEM:
             made.place = ("items", next(numbers))
-            made.value = piece.value
+            made.reading = piece.reading
             if items is not None:
                 made.learn = items.learn
                 if (known := items.find(made.look)) is not None:
@@ -438,25 +440,37 @@ def _json_data(document: Document) -> tuple[object, Sequence[RepeatedKey]]:
 
 
 class _JsonPlaces:
-    """Finds values in JSON. Each object or array is read once, when a place in it is asked for first."""
+    """Finds values in JSON. Each object or array is read once, as far as the places that are asked for."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, unique: bool) -> None:
+        """`unique`: whether no key stands twice. Of two with one name, the last one counts."""
         self._text = text
+        self._unique = unique
         self._members: dict[int, dict[str | int, tuple[int, int]]] = {}
         """Offset of an object or array -> key or index -> offset of the member, and of its value."""
+        self._unread: dict[int, Iterator[tuple[str | int, tuple[int, int]]]] = {}
+        """Offset of an object or array -> its other members."""
 
     def offset(self, path: Sequence[str | int]) -> int:
         """Offset of the nearest value on the way to a path: as `_locate`."""
         offset = at = _next_token(self._text, 0)
         for step in path:
-            if at not in self._members:
-                self._members[at] = dict(self._read(at))
             is_index = self._text.startswith("[", at) and str(step).isdecimal()
-            found = self._members[at].get(int(step) if is_index else step)
+            found = self._member(at, int(step) if is_index else step)
             if found is None:
                 break
             offset, at = found
         return offset
+
+    def _member(self, at: int, name: str | int) -> tuple[int, int] | None:
+        known = self._members.setdefault(at, {})
+        unread = self._unread.setdefault(at, self._read(at))
+        if name not in known or not self._unique:
+            for each, found in unread:
+                known[each] = found
+                if each == name and self._unique:
+                    break
+        return known.get(name)
 
     def _read(self, at: int) -> Iterator[tuple[str | int, tuple[int, int]]]:
         """The members of a value; none if it is no object or array."""
@@ -465,14 +479,15 @@ class _JsonPlaces:
             return
         at = _next_token(self._text, at + 1)
         number = 0
-        while self._text[at] not in "}]":
+        text = self._text
+        while text[at] not in "}]":
             start, key = at, None
             if is_object:
-                key, at = _decode(self._text, at)
-                at = _next_token(self._text, at)
+                key, at = _decode(text, at)
+                at = _next_token(text, at)
             yield number if key is None else key, (start, at)
-            _, at = _decode(self._text, at)
-            at = _next_token(self._text, at)
+            _, at = _decode(text, at)
+            at = _next_token(text, at)
             number += 1
 
 

@@ -45,19 +45,29 @@ class ListPart(enum.StrEnum):
     TAIL = "tail"
 
 
+class Reading(enum.IntEnum):
+    """How an item in JSON can be read."""
+
+    DOUBTFUL = 0
+    ALIKE = 1
+    """Every reader reads it alike."""
+    POD = 2
+    """Likewise, and it is a Pod, which no other object depends on."""
+
+
 class Piece(NamedTuple):
     """A piece of the text; all pieces together are the file.
 
     Attributes:
         after: text between the piece and the next one.
-        value: of an item in JSON, if every reader reads it alike.
+        reading: of an item in JSON.
         odd: of an item in JSON, whether YAML may have another reading of it.
     """
 
     part: ListPart
     text: str
     after: str = ""
-    value: dict[str, object] | None = None
+    reading: "Reading | None" = None
     odd: bool = False
 
 
@@ -71,7 +81,7 @@ class LongList:
         sample: in JSON, its beginning.
         escapes: in JSON, whether all characters are ASCII, and others are escaped.
         odd: in JSON, whether a reader of YAML could not read it.
-        layout: of JSON, for each piece: bytes of its text, bytes after it, and whether every reader reads it alike.
+        layout: of JSON, for each piece: bytes of its text, bytes after it, and its `Reading`.
     """
 
     json: bool
@@ -104,18 +114,18 @@ def pieces(file: BinaryIO, found: LongList) -> Iterator[Piece]:
 
 
 def _known_pieces(file: BinaryIO, layout: "array[int]") -> Iterator[Piece]:
-    """The pieces of JSON whose places are known. One that has changed since then has no value."""
+    """The pieces of JSON whose places are known."""
     last = len(layout) - 3
     for at in range(0, len(layout), 3):
         raw, after = file.read(layout[at]), file.read(layout[at + 1]).decode()
         part = ListPart.HEAD if at == 0 else ListPart.TAIL if at == last else ListPart.ITEM
-        yield Piece(part, raw.decode(), after, _plain(raw) if layout[at + 2] else None)
+        yield Piece(part, raw.decode(), after, Reading(layout[at + 2]))
 
 
-def _plain(raw: bytes | str) -> dict[str, object] | None:
+def plain(text: str) -> dict[str, object] | None:
     """The object of a text in which every reader reads all values alike; None if it is none."""
     try:
-        value = orjson.loads(raw)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
@@ -160,9 +170,18 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON value")
 
 
+def _may_be_deep(text: str) -> bool:
+    return text.count("{") + text.count("[") >= _DEEPEST
+
+
+def _is_simple(text: str) -> bool:
+    """Whether JSON is neither deep nor long, and has no escape of which orjson may know no character."""
+    return len(text) <= _LONGEST_ITEM and "\\u" not in text and not _may_be_deep(text)
+
+
 def _is_deep(text: str, value: object) -> bool:
     """Whether a value may be nested too deeply for YAML. `text`: of the value."""
-    if text.count("{") + text.count("[") < _DEEPEST:
+    if not _may_be_deep(text):
         return False
     level: list[object] = [value]
     for _ in range(_DEEPEST):
@@ -194,6 +213,11 @@ class _JsonScan:
         """Forget what was found."""
         for each in (self._objects, self._integers, self._others):
             each.clear()
+
+    def is_pod(self) -> bool:
+        """Whether the object is a Pod of `v1`. The decoder closes the object around all others last."""
+        found = dict(self._objects[-1])
+        return (found.get("apiVersion"), found.get("kind")) == ("v1", "Pod")
 
     def is_plain(self) -> bool:
         """Whether no key stands twice or is very long, and all numbers are integers of few digits."""
@@ -308,7 +332,11 @@ class _JsonReader:
         text.expect("]")
 
     def _item(self, text: str, after: str) -> Piece:
-        value = _plain(text) if self._scan.is_plain() else None
+        is_plain = self._scan.is_plain()
+        reading = Reading.POD if is_plain and self._scan.is_pod() else Reading.ALIKE
+        if is_plain and _is_simple(text):
+            return Piece(ListPart.ITEM, text, after, reading)
+        value = plain(text) if is_plain else None
         known = value
         if value is None:
             self._objects.doubtful = False
@@ -317,7 +345,7 @@ class _JsonReader:
             orjson.dumps(decoded)
             known = None if self._objects.doubtful else decoded
         odd = known is None or len(text) > _LONGEST_ITEM or _is_deep(text, known)
-        return Piece(ListPart.ITEM, text, after, None if odd else value, odd)
+        return Piece(ListPart.ITEM, text, after, Reading.DOUBTFUL if odd or value is None else reading, odd)
 
     def _pass(self, text: _ChunkedText) -> None:
         """Pass an object."""
@@ -346,7 +374,7 @@ class _JsonReader:
                 return value
 
     def look_at(self, piece: Piece) -> None:
-        self._layout.extend((_size(piece.text), _size(piece.after), piece.value is not None))
+        self._layout.extend((_size(piece.text), _size(piece.after), piece.reading or Reading.DOUBTFUL))
         if len(self._sample) < _CHUNK:
             self._sample += piece.text + piece.after
         text = piece.text

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, NoReturn, TextIO, TypeAlias, cast
 
 from cluster.from_files import MEANT_FOR_OTHERS
 from commands.objects.documents import Document, Documents, ManifestError, TextBudget
+from commands.objects.long_lists import Reading
 from commands.objects.manifests import Manifest, manifests
 from commands.objects.shapes import Shapes
 from neuron.api.claim_specs import GROUP
@@ -166,6 +167,8 @@ class _FileReader:
         self.inputs.faults.append(ReadProblem(name, error.line, error.column, error.problem))
 
     def _check(self, document: Document) -> list[Manifest]:
+        if document.reading is Reading.POD:
+            return []
         # The items of a long List have shapes of their own.
         look = None if document.part is not None else document.look
         if look is not None and self._shapes.find(look) is not None:

@@ -282,6 +282,11 @@ def mask(ids: Iterable[int]) -> int:
     return sum(1 << device for device in ids)
 
 
+def masks(sets: Sequence[Iterable[int]]) -> list[int]:
+    """Sets of devices as bit masks."""
+    return [mask(ids) for ids in sets]
+
+
 def _take(free: tuple[int, ...], per_device: int, place: Place, cores: int) -> tuple[int, ...] | None:
     """The cores that are left of each device; None if there are not enough."""
     run, beside = place

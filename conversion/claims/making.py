@@ -23,12 +23,21 @@ from conversion.claims.instance_fit import (
     tied,
     too_many_requests,
 )
-from conversion.claims.layout import EXTRA, mask, share_of
-from conversion.claims.planning import MOST_PLANS, Numbered, Plan, plan, plan_in_one_place, remembered_plan
+from conversion.claims.layout import EXTRA, masks, share_of
+from conversion.claims.planning import (
+    MOST_PLANS,
+    PLANS_OF_LISTS,
+    Numbered,
+    Plan,
+    plan,
+    plan_in_one_place,
+    remembered_plans,
+)
 from conversion.claims.templates import Template
 from neuron import names
 from neuron.findings import Finding, nearest, warning
 from neuron.hardware.instances import InstanceType
+from neuron.hardware.windows import Line
 from runtime.text import counted
 
 _MOST_NAMED: Final = 3
@@ -64,6 +73,15 @@ class Claim(Struct, frozen=True):
     exact: tuple[bool, ...]
     warnings: tuple[Finding, ...] = ()
     sets_lnc: bool = False
+
+    def of(self, asks: Sequence[Ask]) -> "Claim":
+        """The claim of those that ask for devices, among asks of which others ask for nothing."""
+        uses, exact = iter(self.uses), iter(self.exact)
+        return structs.replace(
+            self,
+            uses=tuple([next(uses) if ask.amount else None for ask in asks]),
+            exact=tuple([bool(ask.amount) and next(exact) for ask in asks]),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,17 +120,20 @@ def make_claim(
         conversion.claims.work.TooMuchWorkError: the claim is not remembered, and takes more work than is left.
     """
     types = _Types(candidates)
-    few = len([ask for ask in asks if ask.amount]) <= _MOST_REMEMBERED
-    make = _remembered if few else _make
-    # Only findings name containers, so pods that differ by such names share a claim.
+    asking = tuple([ask for ask in asks if ask.amount]) or tuple(asks)
+    few = len(asking) <= _MOST_REMEMBERED
+    make = _remembered.of if few else _make
+    # Only findings name containers, so pods that differ by such names, or by containers that ask for nothing, share a
+    # claim.
     same = (
-        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc) for ask in asks])
+        tuple([_nameless(ask.role, ask.resource, ask.amount, ask.cores, ask.lnc) for ask in asking])
         if few and not config.efa
-        else tuple(asks)
+        else asking
     )
     made = make(same, types, config, device_class, pin_types, unconnected)
     if isinstance(made, _Made):
-        return made.warned(asks, config) if made.warns else made.claim
+        claim = made.warned(asking, config) if made.warns else made.claim
+        return claim if len(asking) == len(asks) else claim.of(asks)
     return made if isinstance(made, Refusal) else _refusal(made, asks, candidates, config, others, unconnected)
 
 
@@ -213,7 +234,7 @@ def _make(
         left_out += tuple(each.entry.name for each in servings if group_of(each) != size)
         servings = [each for each in servings if group_of(each) == size]
     numbered = Numbered(servings)
-    planned = remembered_plan(numbered, config)
+    planned = remembered_plans.of(numbered, config)
     if isinstance(planned, Plan) and not planned.division.affordable:
         # Whole devices are found sooner than devices with cores beside them.
         found = _whole_devices(servings, asks, config, unconnected=unconnected)
@@ -239,7 +260,7 @@ def _make(
     served = {serving.entry.name for serving in servings}
     left_out += tuple(serving.entry.name for serving in given if serving.entry.name not in served)
     by_type = pin_types or _needs_types(merged, asks)
-    made_of = _requests(planned, config, device_class, by_type)
+    made_of = _requests.of(planned, config, device_class, by_type)
     claim = Claim(
         template=made_of.template,
         uses=tuple(None if place is None else made_of.uses[place] for place in numbered.places),
@@ -265,14 +286,16 @@ class _Requests(Struct, frozen=True):
     untried: tuple[_Untried, ...]
 
 
-@functools.lru_cache(maxsize=MOST_PLANS)
-def _requests(planned: Plan, config: DeviceConfig, device_class: str, by_type: bool) -> _Requests:
+def _made_of(planned: Plan, config: DeviceConfig, device_class: str, by_type: bool) -> _Requests:
     body = Body(planned.merged, planned.division, config, device_class, by_type=by_type)
     return _Requests(
         Template.make(body.summary(), body.spec()),
         tuple(map(body.use, planned.merged.servings[0].layout.uses)),
         tuple(_left_untried(planned.merged)),
     )
+
+
+_requests: Final = work.Results(_made_of, MOST_PLANS, PLANS_OF_LISTS)
 
 
 @functools.lru_cache(maxsize=64)
@@ -301,7 +324,7 @@ def _answers(
 
 
 # Controllers create the same pod many times.
-_remembered = functools.lru_cache(maxsize=128)(_make)
+_remembered: Final = work.Results(_make, 128, for_lists=2048)
 
 
 def _same_requests(
@@ -493,7 +516,7 @@ def _way(ask: Ask, entry: InstanceType, types: Sequence[InstanceType], config: D
     serving = serve(entry, asks, config) if len(types) > 1 else None
     if not isinstance(serving, Serving):
         return ""
-    planned = remembered_plan(Numbered([serving]), config)
+    planned = remembered_plans.of(Numbered([serving]), config)
     if not isinstance(planned, Plan) or next(_left_untried(planned.merged), None) is not None:
         return ""
     return f"All are tried with the annotation {names.ANNOTATION_INSTANCE_TYPE}: {entry.name}. "
@@ -506,15 +529,17 @@ def _left_untried(merged: Merged) -> Iterator[_Untried]:
             index = next((index for index, use in enumerate(serving.layout.uses) if identity in use), None)
             run = (identity, share_of(identity)) if serving.layout.has_rest(identity) else (identity,)
             count = serving.layout.size(run)
-            sets = _sets_of(serving, identity, count) if identity >= EXTRA else {}
             options = merged.options(serving, identity)
-            if index is None or not sets or not all(option.ids or option.places for option in options):
+            if index is None or identity < EXTRA or not all(option.ids or option.places for option in options):
                 continue
-            tried = {mask(option.ids) for option in options}
+            sets = _sets_of(serving, identity, count)
+            if not sets:
+                continue
+            tried = set(masks([option.ids for option in options]))
             tried |= {place | other if len(run) > 1 else place for option in options for place, other in option.places}
-            untried = [start for start, ids in sets.items() if not any(_has(each, mask(ids)) for each in tried)]
+            untried = [start for start, devices in sets.items() if not any([_has(each, devices) for each in tried])]
             if untried:
-                runs = serving.entry.line is not None or len(next(iter(sets.values()))) == count
+                runs = serving.entry.line is not None or next(iter(sets.values())).bit_count() == count
                 kind = "run" if runs and count not in serving.entry.groups else "group"
                 where = f"{len(untried)} of the {len(sets)} {kind}s of {count} devices on {serving.entry.name}"
                 yield index, serving.entry, where, untried, kind
@@ -525,20 +550,29 @@ def _has(devices: int, others: int) -> bool:
     return devices & others == others
 
 
-def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, Sequence[int]]:
-    """The sets of devices that a request could get, by their first device: runs, or groups of one request.
+def _sets_of(serving: Serving, identity: int, count: int) -> Mapping[int, int]:
+    """The sets of devices that a request could get, as bit masks by their first device: runs, or groups of one request.
 
     Where only the whole node has so many devices, these are the runs of the node.
     """
     line = serving.entry.line
     if line is not None:
-        return {start: line.window(count, start) for start in line.starts(count)} if 1 < count < line.devices else {}
+        return _runs_of(line, count) if 1 < count < line.devices else {}
     group = next((each.group for each in serving.connected_sets if each.requests == (identity,)), None)
     devices = serving.entry.devices or 0
     if group == devices and count < devices:
-        return {start: range(start, start + count) for start in range(devices - count + 1)}
-    starts = range(0, devices, group) if group else ()
-    return {start: range(start, start + (group or 0)) for start in starts}
+        starts, size = range(devices - count + 1), count
+    else:
+        if not group or not devices:
+            return {}
+        starts, size = range(0, devices, group), group
+    return dict(zip(starts, masks([range(start, start + size) for start in starts]), strict=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _runs_of(line: Line, count: int) -> Mapping[int, int]:
+    starts = line.starts(count)
+    return dict(zip(starts, masks([line.window(count, start) for start in starts]), strict=True))
 
 
 def listed(types: Sequence[str]) -> str:

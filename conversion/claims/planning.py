@@ -5,7 +5,6 @@ Alternatives are left out, the last first, until the search is short enough (`ne
 
 import bisect
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -36,7 +35,9 @@ alternative, two between them, and in one place."""
 
 
 MOST_PLANS: Final = 256
-"""Plans that are remembered, 20 KiB each with all types. Lists of pods have few different ones."""
+"""Plans that are remembered, 20 KiB each with all types. A workload has one."""
+PLANS_OF_LISTS: Final = 2048
+"""Likewise, for lists: 20,000 pods that all differ have about 1,700."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -116,10 +117,12 @@ def _with(ids: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
     return {ids[identity]: number for identity, number in found.items()}
 
 
-@functools.lru_cache(maxsize=MOST_PLANS)
-def remembered_plan(numbered: Numbered, config: DeviceConfig) -> Plan | TooMany:
+def _plan(numbered: Numbered, config: DeviceConfig) -> Plan | TooMany:
     """The plan with runs in two requests if there is one, else that of `plan`."""
     return plan_split(numbered.servings, config) or plan(numbered.servings, config)
+
+
+remembered_plans: Final = work.Results(_plan, MOST_PLANS, PLANS_OF_LISTS)
 
 
 def plan(servings: Sequence[Serving], config: DeviceConfig, most_tried: int = MOST_TRIED) -> Plan | TooMany:

@@ -4,6 +4,7 @@ All lookups have a guard: a missing attribute is a run-time error, and an error 
 scheduling of the pod (dynamic-resource-allocation/cel).
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -24,6 +25,9 @@ def single_device() -> str:
     return f'!("{attribute}" in {_ATTRIBUTES}) || {_ATTRIBUTES}.{attribute} == "{names.RESOURCE_TYPE_DEVICE}"'
 
 
+_SINGLE_DEVICE: Final = single_device()
+
+
 def whole_node() -> str:
     """Selects whole UltraServer nodes."""
     return _one_of(names.ATTRIBUTE_RESOURCE_TYPE, [f'"{names.RESOURCE_TYPE_NODE}"'])
@@ -39,12 +43,18 @@ def single_devices(types: Sequence[str] = (), ids: Sequence[int] = ()) -> str:
         types: names of the catalogue or the cluster, not user input.
         ids: indexes on the node.
     """
+    return _single_devices(tuple(types), tuple(ids))
+
+
+@functools.lru_cache(maxsize=1024)
+def _single_devices(types: tuple[str, ...], ids: tuple[int, ...]) -> str:
+    """One text for all templates that have it: lists of pods have thousands of them."""
     parts = []
     if ids:
         parts.append(_one_of(names.ATTRIBUTE_DEVICE_ID, _ids(ids), always_list=True))
     if types:
         parts.append(instance_types(types))
-    return _AND.join([*parts, f"({single_device()})"]) if parts else single_device()
+    return _AND.join([*parts, f"({_SINGLE_DEVICE})"]) if parts else _SINGLE_DEVICE
 
 
 def single_devices_at(places: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
@@ -55,12 +65,17 @@ def single_devices_at(places: Sequence[tuple[Sequence[str], Sequence[int]]]) -> 
     """
     if len(places) == 1:
         return single_devices(*places[0])
+    return _single_devices_at(tuple([(tuple(types), tuple(ids)) for types, ids in places]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _single_devices_at(places: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]) -> str:
     tests = [
         _AND.join([*([_test(names.ATTRIBUTE_DEVICE_ID, _ids(ids), always_list=True)] if ids else ()), _types(types)])
         for types, ids in places
     ]
     guards = [_guard(names.ATTRIBUTE_DEVICE_ID), _guard(names.ATTRIBUTE_INSTANCE_TYPE)]
-    return _AND.join([*guards, f"({_OR.join(tests)})", f"({single_device()})"])
+    return _AND.join([*guards, f"({_OR.join(tests)})", f"({_SINGLE_DEVICE})"])
 
 
 def other_driver() -> str:
@@ -108,7 +123,7 @@ _PLACE: Final = rf"(?:{_ID}{re.escape(_AND)})?{_TYPE}"
 _SINGLE_DEVICES: Final = re.compile(
     rf"(?:(?:{_GUARD_OF_ID}{_ID}{re.escape(_AND)})?(?:{_GUARD_OF_TYPE}{_TYPE}{re.escape(_AND)})?"
     rf"|{_GUARD_OF_ID}{_GUARD_OF_TYPE}\({_PLACE}(?:{re.escape(_OR)}{_PLACE})+\){re.escape(_AND)})"
-    + re.escape(f"({single_device()})"),
+    + re.escape(f"({_SINGLE_DEVICE})"),
     re.ASCII,
 )
 _LONGEST: Final = 4096
@@ -117,6 +132,6 @@ _LONGEST: Final = 4096
 
 def selects_single_devices(expression: str) -> bool:
     """Whether `single_devices` or `single_devices_at` can make an expression, which then matches no whole node."""
-    return expression == single_device() or (
+    return expression == _SINGLE_DEVICE or (
         len(expression) <= _LONGEST and _SINGLE_DEVICES.fullmatch(expression) is not None
     )

@@ -137,7 +137,7 @@ class Work:
 
     def mutator_of(self, shape: Shape) -> Mutator:
         """A mutator of the shape's cluster that remembers nothing."""
-        own = making._remembered, making._choices, making._requests, planning.remembered_plan
+        own = making._remembered, making._choices, making._requests, planning.remembered_plans
         for cache in (*own, candidates._remembered, layout.fits):
             cache.cache_clear()
         found = self._mutators.get(shape.cluster)

@@ -241,7 +241,7 @@ def at_most(alternatives: int) -> Iterator[None]:
 
 def forget() -> None:
     claims._remembered.cache_clear()
-    planning.remembered_plan.cache_clear()
+    planning.remembered_plans.cache_clear()
 
 
 def divisions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

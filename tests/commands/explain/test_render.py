@@ -1,12 +1,18 @@
 """Text for terminals: colour, width, encodings, and what tenants put in names."""
 
 import dataclasses
+import weakref
+from collections.abc import Iterator
 
 from commands.explain.explanation import Diagnosis, Explanation, PodState, Quote
 from runtime.console import Style, displayed
 from tests.commands.explain.rendered import as_text
 from tests.support.emulated import EmulatedCluster
 from tests.support.explaining import explained, legacy_pod, live
+
+
+class _Referred(Explanation):
+    """With weak references."""
 
 
 def explanation(name: str = "train") -> Explanation:
@@ -62,6 +68,19 @@ def test_a_long_patch_is_cut() -> None:
     decision = dataclasses.replace(found.preview.decision, patch=found.preview.decision.patch * 2)
     long = dataclasses.replace(found, preview=dataclasses.replace(found.preview, decision=decision))
     assert "and 6 more operations (-o json shows all)" in as_text([long], Style())
+
+
+def test_text_keeps_no_explanation() -> None:
+    alive: list[weakref.ref[Explanation]] = []
+
+    def explanations() -> Iterator[Explanation]:
+        for _ in range(3):
+            found = _Referred(explanation().preview)
+            assert sum(each() is not None for each in alive) <= 1
+            alive.append(weakref.ref(found))
+            yield found
+
+    assert as_text(explanations(), Style()).count("Pod train (") == 3
 
 
 def test_a_finding_about_several_pods_is_told_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commands.objects import documents, long_lists
 from commands.objects.documents import Documents, TextBudget, _JsonPlaces, _locate
-from commands.objects.long_lists import ListPart
+from commands.objects.long_lists import ListPart, plain
 from commands.objects.manifest_files import GivenManifests, Inputs, ManifestSource, read_sources
 from commands.rewrite.convert_output import as_json, as_yaml
 from runtime.yaml_nodes import compose
@@ -219,19 +219,44 @@ def test_a_key_that_stands_twice_in_an_item_is_reported_with_its_lines() -> None
     assert (key.lines, key.ignored, key.value) == ((2, 3), "Pod", "Job")
 
 
-@given(VALUES, st.sampled_from([None, 1]))
+@given(VALUES, st.sampled_from([None, 1]), st.booleans())
 @settings(max_examples=100)
-def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent: int | None) -> None:
+def test_the_places_of_values_in_json_are_those_of_its_nodes(value: Any, indent: int | None, unique: bool) -> None:
     text = json.dumps({"a": [value, {"b": value}]}, indent=indent, ensure_ascii="\U0001f600" in str(value))
     try:
         root = compose(text)
     except ValueError:
         return
     assert root is not None
-    found = _JsonPlaces(text)
+    found = _JsonPlaces(text, unique=unique)
     for path in places(json.loads(text)):
         for each in (path, (*path, "none"), (*path, 9), tuple(map(str, path))):
             assert found.offset(each) == _locate(root, each)
+
+
+def test_a_pod_of_a_list_is_decoded_when_it_is_needed_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+    monkeypatch.setattr(documents, "plain", lambda text: (decoded.append(text), plain(text))[1])
+    pods = [pod_with_counts(f"p{at}", "ml", ["4"], 1) for at in range(5)]
+    others = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*pods, *others]})
+    [read] = read_sources([GivenManifests("f", text.encode())], "x").sources
+    assert [json.loads(each) for each in decoded] == others
+    decoded.clear()
+    assert [each.data for each in read.documents if each.place] == [*pods, *others]
+    assert [json.loads(each) for each in decoded] == [*pods, *others]
+
+
+def test_a_place_in_json_is_read_no_further_than_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(
+        documents, "_decode", lambda text, at: (taken.append(at), json.JSONDecoder().raw_decode(text, at))[1]
+    )
+    text = json.dumps({"a": {"b": 1, "c": 2}, "d": {"e": 3}})
+    found = _JsonPlaces(text, unique=True)
+    assert found.offset(("a", "b")) == text.index('"b"')
+    assert len(taken) == 2
+    assert found.offset(("d", "e")) == text.index('"e"')
 
 
 def test_the_lines_of_many_findings_in_one_json_document_take_steps_for_each_once(

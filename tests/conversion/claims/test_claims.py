@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from conversion.claims import making, planning
+from conversion.claims import making, planning, work
 from conversion.claims.containers import Ask, Role
 from conversion.claims.instance_fit import DeviceConfig, Serving, serve
 from conversion.claims.layout import EXTRA, Layout
 from conversion.claims.making import Claim, Refusal, make_claim
 from conversion.claims.placement_options import Arrangement, AttributeTie, Option
+from conversion.claims.templates import digest, normalise
 from neuron.findings import Finding
 from neuron.hardware.instances import DEFAULT_FAMILIES, Catalogue, InstanceType, Observation, Topology
 from neuron.hardware.windows import DeviceChoice
@@ -725,8 +726,27 @@ def test_pods_whose_containers_stand_elsewhere_share_their_requests() -> None:
     assert other.uses == (None, ("n0",), None, ("n1",))
 
 
+def test_containers_that_ask_for_nothing_are_no_part_of_what_is_remembered() -> None:
+    forget()
+    make([ask(4), ask(1, index=1)])
+    before = making._remembered.cache_info()
+    make([ask(0), ask(4, index=1), ask(0, index=2), ask(1, index=3)])
+    after = making._remembered.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+def test_lists_remember_more() -> None:
+    kept = work.Results(str, 1, for_lists=2)
+    assert [kept.of(each) for each in (1, 2, 1)] == ["1", "2", "1"]
+    assert (kept.cache_info().hits, kept.cache_info().maxsize) == (0, 1)
+    kept.keep_for_lists()
+    assert [kept.of(each) for each in (1, 2, 1)] == ["1", "2", "1"]
+    kept.keep_for_lists()
+    assert (kept.cache_info().hits, kept.cache_info().maxsize) == (1, 2)
+
+
 def forget() -> None:
-    for cache in (making._remembered, making._requests, making._choices, planning.remembered_plan):
+    for cache in (making._remembered, making._requests, making._choices, planning.remembered_plans):
         cache.cache_clear()
 
 
@@ -763,7 +783,10 @@ def test_what_is_remembered_of_other_pods_changes_no_claim() -> None:
     demands = [each for each in (demand() for _ in range(400)) if any(ask.amount for ask in each[0])]
     forget()
     remembered = [made(*each) for each in demands]
-    assert planning.remembered_plan.cache_info().hits > 50
+    specs = [(each[0], each[1]) for each in remembered if isinstance(each, tuple)]
+    # A generated spec is hashed as it is: it is what `normalise` leaves of it.
+    assert all(normalise(spec) == spec and name.endswith(f"-{digest(spec)}") for name, spec in specs)
+    assert planning.remembered_plans.cache_info().hits > 50
     for each, known in zip(demands, remembered, strict=True):
         forget()
         assert made(*each) == known
