@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from neuron import names
 
 _DIGEST_LENGTH: Final = 12
@@ -52,8 +50,11 @@ def normalise(spec: object) -> object:
 
 def digest(spec: Mapping[str, object]) -> str:
     """Hash of a template spec; equal for equivalent specs."""
-    written = json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return _hashed(written.encode())
+    return _hashed(_canonical(spec))
+
+
+def _canonical(spec: Mapping[str, object]) -> bytes:
+    return json.dumps(normalise(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _hashed(canonical: bytes) -> str:
@@ -127,13 +128,8 @@ class Template:
 
     @classmethod
     def make(cls, summary: str, spec: Mapping[str, object]) -> "Template":
-        """Name a spec.
-
-        Args:
-            summary: the readable part; lower-case letters, digits and dashes.
-            spec: as `normalise` leaves it, without floats; `digest` would take five times as long for the same hash.
-        """
-        canonical = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        """Name a spec. `summary`: the readable part; lower-case letters, digits and dashes."""
+        canonical = _canonical(spec)
         fingerprint = _hashed(canonical)
         readable = summary[:_SUMMARY_LENGTH].strip("-")
         return cls(f"{names.TEMPLATE_PREFIX}{readable}-{fingerprint}", spec, fingerprint, size=len(canonical))
