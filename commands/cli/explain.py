@@ -168,11 +168,7 @@ def _targets(words: Sequence[str]) -> tuple[list[NamedObject], list[str]]:
     Raises:
         click.UsageError: a word is neither.
     """
-    files = [
-        each
-        for each in words
-        if names_file(each) and (is_manifest(each) or not (_kind(each.partition("/")[0]) is not None))
-    ]
+    files = [each for each in words if names_file(each) and (is_manifest(each) or not _kind(each.partition("/")[0]))]
     return _named([each for each in words if each not in files]), files
 
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 import enum
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from checks.claims.connections import group_size
 from neuron import names
 from neuron.api.nodes import Node
 from neuron.api.slices import PublishedDevice
@@ -358,16 +358,7 @@ def _summary(name: str, group: list[NodeMap]) -> TypeSummary:
 # --- connected sets: those that claims can request by attributes, and the largest one that is free --------------------
 
 
-_SET: Final = re.compile(
-    r"resource\.aws\.com/devicegroup([0-9]{1,3})_id|neuron\.aws\.com/window([0-9]{1,3})_[0-9]{1,3}", re.ASCII
-)
-
 _RUNS: Final = (2, 4, 8)
-
-
-def connects(attribute: str) -> bool:
-    """Whether the devices that have one value of an attribute are connected."""
-    return _SET.fullmatch(attribute) is not None
 
 
 def connected_groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[DeviceGroup, ...]:
@@ -379,9 +370,9 @@ def connected_groups(devices: Mapping[int, Mapping[str, Value]]) -> tuple[Device
     found: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
     for index, attributes in devices.items():
         for name, value in attributes.items():
-            match = _SET.fullmatch(name)
-            if match is not None and isinstance(value, str):
-                found[int(match[1] or match[2]), name, value].append(index)
+            size = group_size(name)
+            if size and isinstance(value, str):
+                found[size, name, value].append(index)
     # Devices that no window contains have a value of their own.
     whole = [(size, name, members) for (size, name, _), members in found.items() if len(members) == size > 1]
     whole.sort(key=lambda each: (-each[0], each[1], sorted(each[2])))

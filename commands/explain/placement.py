@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from checks.claims.connections import group_size
 from checks.claims.device_index import SelectorError
 from commands.cluster.reader import Object
 from commands.devices.allocator_inputs import JOINT, ClaimDemand, Hardware
-from commands.devices.devices import HeldDevice, NodeMap, connected_sets, connects
+from commands.devices.devices import HeldDevice, NodeMap, connected_sets
 from commands.devices.node_devices import (
     TYPE_LABELS,
     ClusterDevices,
@@ -358,7 +359,7 @@ def untried(
         pod: after conversion: its containers say which requests they use together.
         node: with what other claims hold.
     """
-    if demand.elsewhere or any(each.distinct or not connects(each.attribute) for each in demand.claim.constraints):
+    if demand.elsewhere or any(each.distinct or not group_size(each.attribute) for each in demand.claim.constraints):
         return None
     asked = [_admitting(each, node.devices) for each in demand.claim.requests]
     parts = [part for each in asked for part in each.alternatives]

@@ -90,7 +90,7 @@ class Shapes(Generic[_T]):
         free = {
             at
             for at, span in enumerate(spans)
-            if span in paths and not any((each.start < span[1] and each.end > span[0]) for each in splices)
+            if span in paths and not any(each.start < span[1] and each.end > span[0] for each in splices)
         }
         # A name that is no text counts as none.
         name = next(

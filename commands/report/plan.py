@@ -82,7 +82,7 @@ class Places:
         self._neuron = [
             node
             for node in cluster.nodes
-            if (bool(node.legacy) or self._cluster.publishes(node.name) or self._type(node) in self._cluster.catalogue)
+            if node.legacy or cluster.publishes(node.name) or self._type(node) in cluster.catalogue
         ]
         self._open: dict[str, _OpenNode] = {}
         self._models: dict[int, DeviceModel] = {}

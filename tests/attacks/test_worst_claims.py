@@ -16,7 +16,7 @@ from neuron.api.claim_reader import claim_spec
 from neuron.findings import Suggestions
 from neuron.hardware.instances import Catalogue
 from tests.attacks.worst_pods import MOST_CALLS, counted_calls
-from tests.support.clusters import FakeCluster, first_step, request
+from tests.support.clusters import AskedCluster, FakeCluster, first_step, request
 from tests.support.trainium import trainium
 from tests.support.validation import claim, devices, first_available, judge, world
 from tests.support.validation import request as device_request
@@ -337,21 +337,11 @@ def test_unknown_fields_of_resources_are_compared_as_long_as_few_were() -> None:
 
 def test_many_claims_of_one_object_are_not_all_looked_up() -> None:
     """On the event loop: 12,000 of a pod took 25 ms there, and 39 ms of a Workload."""
-    looked: list[str] = []
-
-    class Counting(FakeCluster):
-        def claim_template(self, namespace: str, name: str) -> Any:
-            looked.append(name)
-            return super().claim_template(namespace, name)
-
-        async def exist(self, kind: str, namespace: str, wanted: Any) -> dict[str, bool | None]:  # noqa: ARG002
-            looked.extend(wanted)
-            return dict.fromkeys(wanted)
-
+    cluster = AskedCluster()
     claims = [{"name": f"c{at}", "resourceClaimTemplateName": f"t{at}"} for at in range(2 * MOST_CLAIMS)]
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}], "resourceClaims": claims}}
-    asyncio.run(Validator(trainium(), Catalogue(), Counting()).review(request(pod)))
-    assert set(looked) == {f"t{at}" for at in range(MOST_CLAIMS)}
+    asyncio.run(Validator(trainium(), Catalogue(), cluster).review(request(pod)))
+    assert set(cluster.looked) == {f"t{at}" for at in range(MOST_CLAIMS)}
     group = {"spec": {"resourceClaims": claims}}
     review = request(group, kind="PodGroup", group="scheduling.k8s.io")
     assert len(read_workload(review, bytes(review.object)).shared) == MOST_CLAIMS

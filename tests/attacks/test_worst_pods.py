@@ -19,7 +19,7 @@ from policies.applying.requests import named_by
 from policies.judging.device_counts import of_workload
 from policies.judging.knowledge import DeviceKnowledge
 from tests.attacks.worst_pods import MOST_CALLS, Shape, Work, climb, counted_calls
-from tests.support.clusters import FakeCluster, first_step, mutator, request
+from tests.support.clusters import AskedCluster, first_step, mutator, request
 from tests.support.trainium import trainium
 from webhook.reviews import effort
 from webhook.reviews.validate import Validator
@@ -145,19 +145,9 @@ def test_claims_that_templates_share_are_looked_up_once() -> None:
     """On the event loop. 8 KiB: 43,000 calls, when they were looked up for each pod; 62 KiB: 97,000."""
     review = _of_workflow(_sharing_claims(60, 60))
     assert len(bytes(review.object)) <= LARGE_OBJECT
-    looked: list[str] = []
-
-    class Counting(FakeCluster):
-        def claim_template(self, namespace: str, name: str) -> Any:
-            looked.append(name)
-            return super().claim_template(namespace, name)
-
-        async def exist(self, kind: str, namespace: str, wanted: Any) -> dict[str, bool | None]:  # noqa: ARG002
-            looked.extend(wanted)
-            return dict.fromkeys(wanted)
-
-    asyncio.run(Validator(trainium(), Catalogue(), Counting()).review(review))
-    assert len(looked) < 5 * 60
+    cluster = AskedCluster()
+    asyncio.run(Validator(trainium(), Catalogue(), cluster).review(review))
+    assert len(cluster.looked) < 5 * 60
 
 
 def test_claims_of_all_pods_of_a_workload_are_not_all_looked_up() -> None:

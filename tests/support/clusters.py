@@ -95,6 +95,21 @@ class FakeCluster:
         return self.claim_templates.get((namespace, name))
 
 
+@dataclasses.dataclass
+class AskedCluster(FakeCluster):
+    """Records the names of the claims and templates that are looked up."""
+
+    looked: list[str] = dataclasses.field(default_factory=list)
+
+    def claim_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        self.looked.append(name)
+        return super().claim_template(namespace, name)
+
+    async def exist(self, kind: str, namespace: str, wanted: Sequence[str]) -> dict[str, bool | None]:  # noqa: ARG002
+        self.looked.extend(wanted)
+        return dict.fromkeys(wanted)
+
+
 class FakeTemplates:
     """Records the requested templates; raises the given error."""
 
